@@ -130,7 +130,7 @@ async def test_expiry_is_checked_at_most_once_a_minute(monkeypatch: pytest.Monke
 
     evictor = Evictor()
     for at in (160.0, 160.5, 220.5, 221.0):  # noqa: B007 - the clock reads it
-        await evictor.make_room(cast("ArtifactStore", Store()), "key", 1)
+        await evictor.make_room(cast("ArtifactStore", Store()), Store.retention, "key", 1)
     assert looked == [160.5, 221.0]
 
 

@@ -192,18 +192,15 @@ async def test_staged_file_changing_during_commit_is_detected(
         staged.path.write_bytes(PDF)
         real = os.fstat
 
-        def once_measured(fd: int) -> os.stat_result:
+        def before_it_is_read(fd: int) -> os.stat_result:
             found = real(fd)
-            if found.st_size == len(PDF) and len(calls) < 3:
-                calls.append(fd)
-                if len(calls) == 3:  # before it is read, after it, and what it was then
-                    staged.path.write_bytes(PDF[:-1] + b"!")
-                    os.utime(staged.path, (1, 1))
+            if found.st_size == len(PDF) and found.st_mtime_ns != 10**9:
+                staged.path.write_bytes(PDF[:-1] + b"!")
+                os.utime(staged.path, (1, 1))
             return found
 
-        calls: list[int] = []
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fstat", once_measured)
+            patch.setattr(os, "fstat", before_it_is_read)
             with pytest.raises(StoreError, match="changed"):
                 await staged.commit()
         assert await store.list() == []

@@ -34,8 +34,7 @@ def followers() -> list[threading.Thread]:
 
 
 async def stage(store: LocalStore) -> LocalStaged:
-    staged = await store._new_staged()
-    assert isinstance(staged, LocalStaged)
+    staged = LocalStaged(store)
     await staged.prepare()
     return staged
 

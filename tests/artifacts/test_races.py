@@ -13,7 +13,7 @@ from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, inner
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
 from transports.artifacts._files import try_lock
-from transports.artifacts._retention import Entry, Incoming, Removal
+from transports.artifacts._retention import Entry, Removal
 from transports.artifacts.local._tree import Folder
 
 VIEW = Scope(session="s")
@@ -33,7 +33,7 @@ def put_elsewhere(store: ArtifactStore, data: bytes) -> None:
 class Interrupted(Retention):
     """A retention beside which something happens between the plan and the removal."""
 
-    def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
+    def plan(self, entries: Iterable[Entry], now: float, incoming: Entry | None = None) -> list[Removal]:
         out = super().plan(entries, now, incoming)
         if incoming is None:
             interrupt["work"]()

@@ -81,7 +81,7 @@ def test_artifact_ids_are_stable_across_versions() -> None:
 async def test_damaged_content_in_memory_store_raises_corrupt() -> None:
     async with MemoryStore() as store:
         ref = await store.put_bytes(b"hello")
-        store._contents.blobs[ref.sha256] = b"hell"
+        store._blobs[ref.sha256] = b"hell"
         with pytest.raises(Corrupt, match=f"^artifact {ref.id} is damaged: it has 4 bytes"):
             await store.get(ref.id)
 

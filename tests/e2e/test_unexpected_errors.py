@@ -32,10 +32,10 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
 class FailingStore(MemoryStore):
     full = False
 
-    async def _new_staged(self) -> Any:
+    def _stage(self) -> Any:
         if FailingStore.full:
             raise KeyError("no room")
-        return await super()._new_staged()
+        return super()._stage()
 
 
 async def fail(message: Mapping[str, object]) -> bool:

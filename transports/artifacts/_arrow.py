@@ -5,6 +5,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from itertools import islice
 from typing import Any
@@ -69,7 +70,6 @@ def _too_large(ref: ArtifactRef, what: str, limit: int) -> TooLarge:
 
 
 def _check_shape(ref: ArtifactRef, rows: int, columns: int) -> None:
-    """Raise :class:`~transports.errors.TooLarge` for a table with too many columns or cells."""
     if columns > LIMITS.columns:
         raise _too_large(ref, f"it has more than {LIMITS.columns:,} columns", LIMITS.columns)
     if rows * max(columns, 1) > LIMITS.cells:
@@ -87,7 +87,6 @@ def _check_memory(ref: ArtifactRef, size: int) -> None:
 
 
 def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
-    """Read a CSV file, whose first line has the names of the columns."""
     # The columns are counted first: pyarrow takes long for many.
     header = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
     _check_shape(ref, 0, header.count(delimiter.encode()) + 1)
@@ -102,10 +101,6 @@ def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> p
     )
     _check_memory(ref, table.nbytes)
     return table
-
-
-def _read_tsv(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
-    return _read_csv(file, ref, "\t")
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -216,7 +211,7 @@ def _read_parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
 
 _READERS: Mapping[str, Callable[[BufferedReader, ArtifactRef], pyarrow.Table]] = {
     "csv": _read_csv,
-    "tsv": _read_tsv,
+    "tsv": partial(_read_csv, delimiter="\t"),
     "json": _read_json,
     "jsonl": _read_json_lines,
     "parquet": _read_parquet,

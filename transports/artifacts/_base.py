@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Self, Unpack, overload
+from typing import ClassVar, Self, Unpack, overload
 
 from .._internal.files import expand_home
 from .._internal.telemetry import ARTIFACT_BYTES, record, span
@@ -34,7 +34,7 @@ from ._ref import (
     not_found,
     page_of,
 )
-from ._retention import Entry, Incoming, Removal, Retention
+from ._retention import Entry, Removal, Retention
 from ._verified import ExportFile, write_out
 
 logger = logging.getLogger("transports.artifacts")
@@ -119,7 +119,9 @@ class StagedFile(Staged):
         self._usable = True
 
     async def reset(self) -> None:
-        self._require_uncommitted()
+        # A failed write does not count.
+        self._usable = True
+        self._require_usable()
         await self.aclose()
         self._reset_state()
 
@@ -129,11 +131,17 @@ class StagedFile(Staged):
 
         try:
             with span("abp.verify", {}):
-                await self._require_content(options.get("size"))
+                has_content = self._written or await self._measure_external_file()
+                # An empty file must be declared; otherwise a writer that failed early would store one.
+                if not has_content and options.get("size") != 0:
+                    raise StoreError(
+                        "nothing was written to the staged file; write(b'') or declare size=0 to store an empty "
+                        "artifact"
+                    )
                 description = describe(self._meter, **options)
             if store.retention:
                 key = artifact_id(description.namespace, description.sha256, store.scope)
-                await store._evictor.make_room(store, key, description.size)
+                await store._evictor.make_room(store, store.retention, key, description.size)
             with span("abp.commit", {"abp.artifact.size": description.size}):
                 ref = await self._publish(description)
         except ABPError as error:
@@ -151,22 +159,9 @@ class StagedFile(Staged):
             self._refused = error
             self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
 
-    async def _require_content(self, declared_size: int | None) -> None:
-        """Measure the file of another program if nothing was written here. Raises
-        :class:`~transports.errors.StoreError` if there is none either."""
-        has_content = self._written or await self._measure_external_file()
-        # An empty file must be declared; otherwise a writer that failed early would store one.
-        if not has_content and declared_size != 0:
-            raise StoreError(
-                "nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact"
-            )
-
-    def _require_uncommitted(self) -> None:
+    def _require_usable(self) -> None:
         if self._committed:
             raise UsageError("this staged file is already committed; stage another one")
-
-    def _require_usable(self) -> None:
-        self._require_uncommitted()
         if not self._usable:
             raise UsageError("a write to this staged file failed; reset() it first")
 
@@ -198,42 +193,26 @@ class Evictor:
     def __init__(self) -> None:
         self._last_search = time.monotonic()
 
-    async def without_expired(self, store: ArtifactStore, refs: list[ArtifactRef]) -> list[ArtifactRef]:
-        """Return ``refs`` without the artifacts that are expired but not removed yet."""
-        policy = store.retention
-        if policy is None or policy.ttl_seconds is None:
-            return refs
-        entries = await store._list_candidates(store.scope, policy.expiry)
-        expired = {removal.id for removal in policy.expiry.plan(entries, time.time())}
-        return [ref for ref in refs if ref.id not in expired]
-
-    async def make_room(self, store: ArtifactStore, key: str, size: int) -> None:
+    async def make_room(self, store: ArtifactStore, policy: Retention, key: str, size: int) -> None:
         """Evict what must go before an artifact of ``size`` bytes is stored as ``key``.
 
         Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
         :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does."""
-        policy = store.retention
-        if policy is None:
-            return
-
         search_is_due = time.monotonic() - self._last_search > _SEARCH_INTERVAL
         if policy.ttl_seconds is not None and search_is_due:
             self._last_search = time.monotonic()
             # An unreachable store does not refuse the new artifact: the search is repeated a minute later.
             with suppress(StoreUnavailable):
-                await self._evict_expired(store, policy, except_id=key)
+                entries = await store._list_candidates(Scope(), policy.expiry)
+                plan = [removal for removal in policy.expiry.plan(entries, time.time()) if removal.id != key]
+                await self.evict(store, plan, entries)
 
         if policy.counts and (store.scope.session or store.scope.trace):
             session = Scope(store.scope.tenant, store.scope.user, store.scope.session)
             entries = await store._list_entries(session)
-            plan = policy.plan(entries, time.time(), Incoming(key, size, store.scope))
-            await self._evict(store, plan, entries)
-
-    async def _evict_expired(self, store: ArtifactStore, policy: Retention, *, except_id: str) -> None:
-        """Evict the expired artifacts of all scopes, except the one that is about to be stored again."""
-        entries = await store._list_candidates(Scope(), policy.expiry)
-        plan = [removal for removal in policy.expiry.plan(entries, time.time()) if removal.id != except_id]
-        await self._evict(store, plan, entries)
+            now = time.time()
+            plan = policy.plan(entries, now, Entry(key, size, now, now, store.scope))
+            await self.evict(store, plan, entries)
 
     async def collect(self, store: ArtifactStore, *, dry_run: bool) -> Sequence[Removal]:
         """Evict the artifacts of the view that are expired or over a limit; ``dry_run`` only returns them."""
@@ -244,16 +223,9 @@ class Evictor:
         plan = store.retention.plan(entries, time.time())
         if dry_run:
             return plan
-        return await self._evict(store, plan, entries)
+        return await self.evict(store, plan, entries)
 
-    async def remove_all(self, store: ArtifactStore, reason: str) -> Sequence[Removal]:
-        entries = await store._list_entries(store.scope)
-        plan = [Removal("artifact", entry.id, entry.size, reason) for entry in entries]
-        return await self._evict(store, plan, entries)
-
-    async def _evict(
-        self, store: ArtifactStore, plan: Sequence[Removal], entries: Sequence[Entry]
-    ) -> Sequence[Removal]:
+    async def evict(self, store: ArtifactStore, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
         """Remove the planned artifacts, except those that were stored again since ``entries`` was read, and return the
         removed ones."""
         stored_times = {entry.id: entry.stored for entry in entries}
@@ -271,7 +243,6 @@ class Evictor:
 
 
 def _notify_of_removal(policy: Retention, removal: Removal) -> None:
-    """Call ``on_removal`` of a retention. An error of this callback is logged, and stops nothing."""
     if policy.on_removal is None:
         return
     try:
@@ -319,7 +290,6 @@ class AuditLog:
             raise self._error("no space is left")
 
     def _open_log(self) -> int:
-        """Return a descriptor to append to the file."""
         # It is opened for each line, so that a rotated log does not go on growing unseen.
         try:
             return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -396,7 +366,7 @@ class ArtifactStore(ABC):
         """Open a staged file whose ``path`` is not prepared for another program."""
         if self.audit:
             self.audit.check()
-        staged = await self._new_staged()
+        staged = self._staged_class(self)
         try:
             yield staged
         except (TooLarge, StoreError) as error:
@@ -448,7 +418,12 @@ class ArtifactStore(ABC):
 
     async def list(self) -> list[ArtifactRef]:
         """Return all artifacts of this view, oldest first; those that were stored in one millisecond, by their ids."""
-        return await self._evictor.without_expired(self, list_(await self._list_artifacts(self.scope)))
+        return [ref for ref, _ in await self._list_unexpired()]
+
+    async def _list_unexpired(self) -> Sequence[tuple[ArtifactRef, float]]:
+        """Return the references of :meth:`list`, each with the time at which it was stored last."""
+        listed = await self._list_artifacts(self.scope)
+        return [(ref, stored) for ref, stored in listed if not self._is_expired(stored, ref.scope)]
 
     def open(
         self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
@@ -575,15 +550,20 @@ class ArtifactStore(ABC):
             return 0
         if self.scope.session is None:
             raise UsageError("end_session() needs a view of one session: store.scoped(Scope(session=…))")
-        return len(await self._evictor.remove_all(self, "session end"))
+        entries = await self._list_entries(self.scope)
+        plan = [Removal("artifact", entry.id, entry.size, "session end") for entry in entries]
+        return len(await self._evictor.evict(self, plan, entries))
 
     async def fsck(self, *, repair: bool = False) -> CheckReport:
         """Read everything in this view and return a report of the damage. Damaged content is moved to quarantine.
 
-        With ``repair``, a store without a scope also moves unreadable metadata and its content there. Nothing else is
-        changed."""
+        A store without a scope also checks its own files: unreadable metadata, which ``repair`` moves to quarantine
+        with its content, rows of an index that differ from the metadata, which are repaired, and in a folder content
+        without metadata and symlinks."""
         problems: list[Problem] = []
-        refs = await self._list_artifacts(self.scope)
+        # The index comes first: a wrong row must not make content look damaged.
+        own_problems = () if self.scope else await self._check_own_files(repair=repair)
+        refs = [ref for ref, _ in await self._list_artifacts(self.scope)]
         for ref in refs:
             try:
                 async with aclosing(self._read_range(ref, 0, ref.size_bytes, PIECE)) as chunks:
@@ -594,7 +574,7 @@ class ArtifactStore(ABC):
             except ArtifactNotFound:
                 # It was deleted meanwhile.
                 continue
-        return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
+        return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), (*problems, *own_problems))
 
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
@@ -608,7 +588,7 @@ class ArtifactStore(ABC):
             ref, stored = await self._stat_artifact(artifact_id)
             if not self.scope.covers(ref.scope):
                 reason = "belongs to somebody else"
-            elif self.retention and self.retention.expired(stored, time.time(), ref.scope):
+            elif self._is_expired(stored, ref.scope):
                 reason = "expired"
             if reason:
                 raise not_found(artifact_id)
@@ -617,14 +597,16 @@ class ArtifactStore(ABC):
             raise
         return ref
 
+    def _is_expired(self, stored: float, scope: Scope) -> bool:
+        return self.retention is not None and self.retention.expired(stored, time.time(), scope)
+
     def _write_audit(self, action: str, **facts: object) -> None:
         if self.audit:
             self.audit.write(action, self.scope, **facts)
 
     # --- implemented by each kind of store ----------------------------------------------------------------------------
 
-    @abstractmethod
-    async def _new_staged(self) -> StagedFile: ...
+    _staged_class: ClassVar[type[StagedFile]]
 
     @abstractmethod
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
@@ -632,8 +614,9 @@ class ArtifactStore(ABC):
         :func:`not_found`."""
 
     @abstractmethod
-    async def _list_artifacts(self, scope: Scope) -> Sequence[ArtifactRef]:
-        """Return the artifacts of ``scope`` in the order of :func:`age_key`."""
+    async def _list_artifacts(self, scope: Scope) -> Sequence[tuple[ArtifactRef, float]]:
+        """Return the artifacts of ``scope`` in the order of :func:`age_key`, each with the time at which it was stored
+        last."""
 
     @abstractmethod
     def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
@@ -660,4 +643,8 @@ class ArtifactStore(ABC):
         return page_of(query, await self.list())
 
     async def _sweep_leftovers(self, *, dry_run: bool) -> Sequence[Removal]:
+        return ()
+
+    async def _check_own_files(self, *, repair: bool) -> Sequence[Problem]:
+        """Return the problems of the store itself, for :meth:`fsck`."""
         return ()

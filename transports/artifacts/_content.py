@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Event, Thread
-from typing import Literal, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Literal, TypeAlias, TypedDict, Unpack
 
 from .._internal.masking import NO_SECRETS, map_texts
 from .._internal.redaction import Redactor
@@ -90,22 +90,14 @@ class Meter:
         return self._digest.hexdigest()
 
 
-def read_more(fd: int, meter: Meter, stopping: Event | None = None) -> bool:
-    """Continue to measure a file where ``meter`` stopped, until the end of the file or until ``stopping`` is set.
-
-    Returns ``False`` if there was nothing to add. Raises :class:`~transports.errors.TooLarge`.
-    """
-    start = meter.size
-    while stopping is None or not stopping.is_set():
-        piece = read_at(fd, PIECE, meter.size)
-        if not piece:
-            break
-        meter.add(memoryview(piece))
-    return meter.size > start
-
-
-def measure_file(fd: int, limit: int, partial_meter: Meter | None = None) -> Meter:
-    """Measure a whole file that another program wrote. ``partial_meter`` has measured its beginning already.
+def measure_file(
+    fd: int,
+    limit: int,
+    partial_meter: Meter | None = None,
+    store: Callable[[memoryview], object] = lambda _: None,
+) -> Meter:
+    """Measure a whole file that another program wrote. ``partial_meter`` has measured its beginning already; ``store``
+    is called with each piece after that.
 
     Raises :class:`~transports.errors.StoreError` if it is not a regular file or changes while it is read, and
     :class:`~transports.errors.TooLarge`.
@@ -117,7 +109,9 @@ def measure_file(fd: int, limit: int, partial_meter: Meter | None = None) -> Met
         raise too_large(limit)
 
     meter = partial_meter or Meter(limit)
-    read_more(fd, meter)
+    while content := memoryview(read_at(fd, PIECE, meter.size)):
+        meter.add(content)
+        store(content)
 
     last_status = os.fstat(fd)
     if last_status.st_size != meter.size or last_status.st_mtime_ns != first_status.st_mtime_ns:
@@ -179,17 +173,27 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         now = time.time()
 
     filename = options.get("filename")
-    decision = _decide_type(meter, options.get("mime_type"), filename)
-    mime_type = decision.mime_type
+    stated_type = options.get("mime_type")
+    declared = normalise_mime(stated_type)
+    sniffed = sniff(meter.head)
+    warning = ""
+    if declared and sniffed and contradicts(declared, sniffed):
+        mime_type = sniffed
+        warning = f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}"
+    else:
+        head_is_whole = meter.size == len(meter.head)
+        mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=head_is_whole) or OCTET_STREAM
+        if stated_type and declared is None:
+            warning = f"declared as {stated_type[:60]!r}, which is not a MIME type; stored as {mime_type}"
 
     source = readable_copy(options.get("meta")) | {
         "created": iso_utc(now),
-        "declared_mime_type": decision.declared,
-        "sniffed_mime_type": decision.sniffed,
+        "declared_mime_type": declared,
+        "sniffed_mime_type": sniffed,
         "verified": declared_size is not None,
     }
-    if decision.warning:
-        source["warnings"] = [*items_of(source.get("warnings")), decision.warning]
+    if warning:
+        source["warnings"] = [*items_of(source.get("warnings")), warning]
 
     namespace = clean_namespace(options.get("namespace") or NO_NAMESPACE)
     milliseconds = int(now * 1000)
@@ -212,33 +216,6 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         source=source,
         durability=options.get("durability", "disk"),
     )
-
-
-class _Decision(NamedTuple):
-    """The MIME type of content, from those that were declared and recognised; ``warning`` is empty if they agree."""
-
-    mime_type: str
-    declared: str | None
-    sniffed: str | None
-    warning: str
-
-
-def _decide_type(meter: Meter, stated: str | None, filename: str | None) -> _Decision:
-    """Choose the type that the first bytes prove, else the declared one, else the type of text that the file name
-    suggests."""
-    declared = normalise_mime(stated)
-    sniffed = sniff(meter.head)
-    if declared and sniffed and contradicts(declared, sniffed):
-        warning = f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}"
-        return _Decision(sniffed, declared, sniffed, warning)
-
-    head_is_whole = meter.size == len(meter.head)
-    mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=head_is_whole) or OCTET_STREAM
-
-    warning = ""
-    if stated and declared is None:
-        warning = f"declared as {stated[:60]!r}, which is not a MIME type; stored as {mime_type}"
-    return _Decision(mime_type, declared, sniffed, warning)
 
 
 def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
@@ -290,8 +267,6 @@ class Follower:
         self._thread.start()
 
     def _follow(self) -> None:
-        """Measure new bytes of the file until :meth:`stop`. The wait between two reads doubles, up to 10 ms, while the
-        file does not grow."""
         shortest_wait, longest_wait = 0.001, 0.01
         wait = shortest_wait
         try:
@@ -324,10 +299,15 @@ class Follower:
 
         if not stat.S_ISREG(status.st_mode) or status.st_size == self._meter.size:
             return False
-        return read_more(self._fd, self._meter, self._stopping)
+        start = self._meter.size
+        while not self._stopping.is_set():
+            piece = read_at(self._fd, PIECE, self._meter.size)
+            if not piece:
+                break
+            self._meter.add(memoryview(piece))
+        return self._meter.size > start
 
     def _sync_if_due(self) -> None:
-        """Sync the file to the disk once enough bytes were added since the last sync."""
         if self._meter.size - self._synced < _SYNC_EVERY:
             return
         self._synced = self._meter.size

@@ -20,7 +20,7 @@ from .._internal.recent import Recent
 from .._internal.tasks import in_thread
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
 from ..protocol._media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
-from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
+from ._base import DEFAULT_MAX_BYTES, ArtifactStore
 from ._content import NO_NAMESPACE, REDACTOR, Description, Meter, PutOptions, describe, encode_text
 from ._memory import BufferedFile
 from ._ref import ArtifactRef, Scope, age_key, described_ref, not_found
@@ -255,6 +255,16 @@ class FacadeStore:
         return scope_from_host(self._facade.scope)
 
 
+class _Staged(BufferedFile):
+    _store: HostedStore
+    #: The content as text, if it was stored as text.
+    text: str | None = None
+
+    async def _publish(self, description: Description) -> ArtifactRef:
+        content = self.content() if self.text is None else self.text
+        return await self._store._publish(content, description)
+
+
 class HostedStore(ArtifactStore):
     """The store of a host, or the facade that its tools get, as an :class:`ArtifactStore`.
 
@@ -267,6 +277,8 @@ class HostedStore(ArtifactStore):
     A host with ``scope=`` gets the scope of each view. For other hosts the scope goes into ``meta``, and a digest of
     the scope into the namespace, because most hosts merge equal content of one namespace and scopes must stay apart. In
     that case only this process knows the owner of an artifact."""
+
+    _staged_class = _Staged
 
     def __init__(self, host: HostStore | HostFacade, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         super().__init__(max_bytes=max_bytes)
@@ -295,11 +307,7 @@ class HostedStore(ArtifactStore):
 
     # --- the contract of a store --------------------------------------------------------------------------------------
 
-    async def _new_staged(self) -> StagedFile:
-        return _Staged(self)
-
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        """Return a remembered reference that the host still has, else the reference that the host returns."""
         # The host does not report when an artifact was stored last, so the time is always 0.
         ref = next(self._remembered_refs(artifact_id, self.scope), None)
         if ref:
@@ -316,7 +324,7 @@ class HostedStore(ArtifactStore):
             raise not_found(artifact_id)
         return await self._to_ours(artifact_id, host_ref), 0.0
 
-    async def _list_artifacts(self, scope: Scope) -> Sequence[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> Sequence[tuple[ArtifactRef, float]]:
         """Return what the host lists for ``scope``, and the artifacts that this process stored."""
         refs: dict[str, ArtifactRef] = {}
         listing = getattr(self._host, "list", None)
@@ -332,7 +340,7 @@ class HostedStore(ArtifactStore):
             if remembered and artifact_id not in refs and await self._still_exists(artifact_id):
                 refs[artifact_id] = remembered
 
-        return sorted(refs.values(), key=age_key)
+        return [(ref, 0.0) for ref in sorted(refs.values(), key=age_key)]
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         data = await self._read_content(ref.id)
@@ -355,9 +363,7 @@ class HostedStore(ArtifactStore):
 
     # --- the host -----------------------------------------------------------------------------------------------------
 
-    async def publish(self, content: bytes | str, description: Description) -> ArtifactRef:
-        """Store described content in the host and return its reference. Raises
-        :class:`~transports.errors.StoreError`."""
+    async def _publish(self, content: bytes | str, description: Description) -> ArtifactRef:
         host_scope = self.scope
         if isinstance(self._host, FacadeStore):
             # A facade gives its own scope to new artifacts.
@@ -382,12 +388,12 @@ class HostedStore(ArtifactStore):
 
         self._require_same_content(host_ref, description)
         ref = described_ref(id_of(host_ref), description, source_of(host_ref), self.scope or host_scope)
-        self._remember_ref(ref)
+        # Kept for `stat` and `list`: many hosts can neither describe nor list artifacts.
+        refs_by_scope = self._remembered.get(ref.id, {})
+        self._remembered[ref.id] = refs_by_scope | {ref.scope: ref}
         return ref
 
     def _require_same_content(self, host_ref: object, description: Description) -> None:
-        """Raise :class:`~transports.errors.StoreError` if a host's reference has another size or hash than the content
-        that was given to the host."""
         size = size_of(host_ref)
         same_hash = text_of(host_ref, "sha256") in (None, description.sha256)
         if not same_hash or size not in (None, description.size):
@@ -397,7 +403,6 @@ class HostedStore(ArtifactStore):
             )
 
     async def _call_host(self, call: Awaitable[T]) -> T:
-        """Await a call of the host, and map its errors to :class:`~transports.errors.StoreError`."""
         try:
             return await call
         except ABPError:
@@ -442,11 +447,6 @@ class HostedStore(ArtifactStore):
 
     # --- references of this process -----------------------------------------------------------------------------------
 
-    def _remember_ref(self, ref: ArtifactRef) -> None:
-        """Keep a reference for :meth:`stat` and :meth:`list`: many hosts can neither describe nor list artifacts."""
-        refs_by_scope = self._remembered.get(ref.id, {})
-        self._remembered[ref.id] = refs_by_scope | {ref.scope: ref}
-
     def _remembered_refs(self, artifact_id: str, scope: Scope) -> Iterator[ArtifactRef]:
         return (ref for ref in self._remembered.get(artifact_id, {}).values() if scope.covers(ref.scope))
 
@@ -456,16 +456,6 @@ class HostedStore(ArtifactStore):
         if not exists:
             self._remembered.pop(artifact_id, None)
         return exists
-
-
-class _Staged(BufferedFile):
-    _store: HostedStore
-    #: The content as text, if it was stored as text.
-    text: str | None = None
-
-    async def _publish(self, description: Description) -> ArtifactRef:
-        data = await self.read_all()
-        return await self._store.publish(data if self.text is None else self.text, description)
 
 
 def _namespace_of_scope(namespace: str, scope: Scope) -> str:

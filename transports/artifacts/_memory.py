@@ -17,7 +17,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Unpack
@@ -25,7 +24,7 @@ from typing import Unpack
 from .._internal.arguments import checked
 from .._internal.tasks import in_thread
 from .._internal.telemetry import span
-from ..errors import ArtifactNotFound, Corrupt, StoreError, UsageError, spelled
+from ..errors import ArtifactNotFound, Corrupt, UsageError, spelled
 from ..protocol._media import is_binary_mime
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from ._content import Description, Meter, PutOptions, as_bytes, describe, measure_file
@@ -40,29 +39,22 @@ logger = logging.getLogger("transports.artifacts")
 
 
 class SpooledFile(StagedFile):
-    """A staged file in memory, or wherever the store puts its chunks.
+    """A staged file in memory, or wherever :meth:`_store_chunk` of a subclass puts its chunks.
 
-    A subclass stores chunks in :meth:`_store_chunk`. Content that another program wrote to ``path`` is in
-    :attr:`external_file`.
-    """
+    What another program wrote to ``path`` is copied there by the commit, so that it is stored as it was measured."""
 
     def _reset_state(self) -> None:
         super()._reset_state()
         self._folder: Path | None = None
-        #: File that another program wrote at ``path``, once it is measured.
-        self.external_file: Path | None = None
+        self._clear_content()
 
     @property
     def path(self) -> Path:
-        return self._spool_folder() / "content"
-
-    def _spool_folder(self) -> Path:
-        """Return the temporary folder of this file, which is made at the first call."""
         if self._folder is None:
             with map_os_errors("make a temporary folder", Path(tempfile.gettempdir())):
                 _remove_left_folders()
                 self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
-        return self._folder
+        return self._folder / "content"
 
     async def _append_chunk(self, chunk: memoryview) -> None:
         max_small = 256 << 10  # bytes, whose hashing is faster than the hand-over to a thread
@@ -76,37 +68,29 @@ class SpooledFile(StagedFile):
         self._store_chunk(chunk)
 
     @abstractmethod
+    def _clear_content(self) -> None: ...
+
+    @abstractmethod
     def _store_chunk(self, chunk: memoryview) -> None: ...
 
     async def _measure_external_file(self) -> bool:
-        return self._folder is not None and await in_thread(self._read_external_file)
+        return self._folder is not None and await in_thread(self._copy_external_file)
 
-    def _read_external_file(self) -> bool:
-        """Measure the file at ``path``. Return ``False`` if there is none."""
+    def _copy_external_file(self) -> bool:
         with map_os_errors("read the staged file", self.path.parent):
             try:
                 fd = open_file(self.path, os.O_RDONLY)
             except FileNotFoundError:
                 return False
             try:
-                self._meter = measure_file(fd, self._store.max_bytes)
-                self._measured_state = _fingerprint(os.fstat(fd))
+                self._meter = measure_file(fd, self._store.max_bytes, store=self._store_chunk)
+            except BaseException:
+                self._clear_content()
+                raise
             finally:
                 os.close(fd)
-        self.external_file = self.path
+        self._written = True
         return True
-
-    def check_external_file(self) -> None:
-        """Raise :class:`~transports.errors.StoreError` if the external file has changed since it was measured.
-
-        A store calls this after it has read the content again and before the artifact becomes visible.
-        """
-        if self.external_file is None:
-            return
-        with map_os_errors("read the staged file", self.external_file.parent):
-            status = self.external_file.lstat()
-        if _fingerprint(status) != self._measured_state:
-            raise StoreError("the staged file changed after it was measured; commit it when it is finished")
 
     async def aclose(self) -> None:
         if self._folder is not None:
@@ -114,21 +98,14 @@ class SpooledFile(StagedFile):
 
 
 class BufferedFile(SpooledFile):
-    def _reset_state(self) -> None:
-        super()._reset_state()
+    def _clear_content(self) -> None:
         self._chunks: list[bytes] = []
 
     def _store_chunk(self, chunk: memoryview) -> None:
         self._chunks.append(bytes(chunk))
 
-    async def read_all(self) -> bytes:
-        """Return the measured content, written or external. Raises :class:`~transports.errors.StoreError` if an
-        external file has changed since it was measured."""
-        if self.external_file is None:
-            return b"".join(self._chunks)
-        data = await in_thread(self.external_file.read_bytes)
-        self.check_external_file()
-        return data
+    def content(self) -> bytes:
+        return b"".join(self._chunks)
 
 
 @cache
@@ -145,28 +122,21 @@ def _remove_left_folders() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fingerprint(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
 # --- the stores -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Contents:
-    """State that all views of one store share. Content is kept once, under its SHA-256."""
+class _MemoryFile(BufferedFile):
+    _store: MemoryStore
 
-    blobs: dict[str, bytes] = field(default_factory=dict)
-    #: Number of artifacts with each content.
-    owners: Counter[str] = field(default_factory=Counter)
-    metadata: dict[str, Metadata] = field(default_factory=dict)
-    used: dict[str, float] = field(default_factory=dict)
+    async def _publish(self, description: Description) -> ArtifactRef:
+        return self._store._publish(description, self.content())
 
 
 class MemoryStore(ArtifactStore):
     """A store that keeps artifacts while the object lives. Each ``open_store("memory:")`` is a new, empty store."""
 
     url = "memory:"
+    _staged_class = _MemoryFile
 
     @checked
     def __init__(
@@ -177,55 +147,54 @@ class MemoryStore(ArtifactStore):
         audit: AuditLog | None = None,
     ) -> None:
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
-        self._contents = _Contents()
+        # All views share these. Content is kept once, under its SHA-256.
+        self._blobs: dict[str, bytes] = {}
+        #: Number of artifacts with each content.
+        self._owners = Counter[str]()
+        self._metadata: dict[str, Metadata] = {}
+        self._used: dict[str, float] = {}
 
     def __repr__(self) -> str:
-        return f"MemoryStore({len(self._contents.metadata)} artifacts)"
-
-    async def _new_staged(self) -> StagedFile:
-        return _MemoryFile(self)
+        return f"MemoryStore({len(self._metadata)} artifacts)"
 
     def _publish(self, description: Description, data: bytes) -> ArtifactRef:
-        """Keep content as an artifact of this view, or in the place of an older one with the same id."""
-        contents = self._contents
         digest = description.sha256
         # Other content may already have the shortest id, if its hash begins with the same digits.
         for key in candidate_ids(description.namespace, digest, self.scope):
-            old = contents.metadata.get(key)
+            old = self._metadata.get(key)
             if old is None or old.sha256 == digest:
                 break
 
         metadata = Metadata.new(key, description, self.scope, old=old)
-        contents.blobs.setdefault(digest, data)
+        self._blobs.setdefault(digest, data)
         if old is None:
-            contents.owners[digest] += 1
-        contents.metadata[key] = metadata
-        contents.used[key] = metadata.stored
+            self._owners[digest] += 1
+        self._metadata[key] = metadata
+        self._used[key] = metadata.stored
         return metadata.ref()
 
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        metadata = self._contents.metadata.get(artifact_id)
+        metadata = self._metadata.get(artifact_id)
         if metadata is None:
             raise not_found(artifact_id)
         return metadata.ref(), metadata.stored
 
-    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
-        covered = [metadata for metadata in self._contents.metadata.values() if scope.covers(metadata.scope)]
-        return [metadata.ref() for metadata in sorted(covered, key=age_key)]
+    async def _list_artifacts(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
+        covered = [metadata for metadata in self._metadata.values() if scope.covers(metadata.scope)]
+        return [(metadata.ref(), metadata.stored) for metadata in sorted(covered, key=age_key)]
 
     async def _list_entries(self, scope: Scope) -> list[Entry]:
-        contents = self._contents
         return [
-            Entry(key, metadata.size_bytes, metadata.stored, contents.used[key], metadata.scope)
-            for key, metadata in contents.metadata.items()
+            Entry(key, metadata.size_bytes, metadata.stored, self._used[key], metadata.scope)
+            for key, metadata in self._metadata.items()
             if scope.covers(metadata.scope)
         ]
 
     async def _record_use(self, artifact_id: str) -> None:
-        self._contents.used[artifact_id] = time.time()
+        self._used[artifact_id] = time.time()
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        data = self._contents.blobs.get(ref.sha256)
+        data = self._blobs.get(ref.sha256)
         if data is None:
             raise not_found(ref.id)
         if len(data) != ref.size_bytes:
@@ -234,26 +203,31 @@ class MemoryStore(ArtifactStore):
             yield data[position : min(position + chunk_size, end)]
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
-        """Remove an artifact, and its content unless another artifact has the same."""
-        contents = self._contents
-        removed = contents.metadata.get(artifact_id)
+        removed = self._metadata.get(artifact_id)
         if removed is None or stored not in (None, removed.stored):
             return False
 
-        del contents.metadata[artifact_id]
-        contents.used.pop(artifact_id)
-        contents.owners[removed.sha256] -= 1
-        if not contents.owners[removed.sha256]:
-            del contents.owners[removed.sha256]
-            del contents.blobs[removed.sha256]
+        del self._metadata[artifact_id]
+        self._used.pop(artifact_id)
+        self._owners[removed.sha256] -= 1
+        if not self._owners[removed.sha256]:
+            del self._owners[removed.sha256]
+            del self._blobs[removed.sha256]
         return True
 
 
-class _MemoryFile(BufferedFile):
-    _store: MemoryStore
+class _DroppedFile(SpooledFile):
+    _store: NoneStore
+
+    def _clear_content(self) -> None:
+        pass
+
+    def _store_chunk(self, chunk: memoryview) -> None:
+        pass
 
     async def _publish(self, description: Description) -> ArtifactRef:
-        return self._store._publish(description, await self.read_all())
+        self._store.warn_once()
+        return self._store._reference_to_dropped(description)
 
 
 class NoneStore(ArtifactStore):
@@ -266,6 +240,7 @@ class NoneStore(ArtifactStore):
     """
 
     url = "none:"
+    _staged_class = _DroppedFile
 
     @checked
     def __init__(
@@ -306,7 +281,6 @@ class NoneStore(ArtifactStore):
         return self._reference_to_dropped(description)
 
     def _reference_to_dropped(self, description: Description) -> ArtifactRef:
-        """Return the reference of content that is not kept, with a preview if it is text."""
         key = artifact_id("truncated", description.sha256)
         notes: dict[str, object] = {
             "truncated": True,
@@ -319,13 +293,10 @@ class NoneStore(ArtifactStore):
                 notes["preview"] = preview
         return described_ref(key, description, notes, self.scope)
 
-    async def _new_staged(self) -> StagedFile:
-        return _DroppedFile(self)
-
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         raise _not_kept(artifact_id)
 
-    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
         return []
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
@@ -352,14 +323,3 @@ def _first_characters(head: bytes, chars: int) -> str:
         return text[:chars]
     except UnicodeDecodeError:
         return ""
-
-
-class _DroppedFile(SpooledFile):
-    _store: NoneStore
-
-    def _store_chunk(self, chunk: memoryview) -> None:
-        pass
-
-    async def _publish(self, description: Description) -> ArtifactRef:
-        self._store.warn_once()
-        return self._store._reference_to_dropped(description)

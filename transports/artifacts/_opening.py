@@ -174,7 +174,6 @@ async def sweeping(
 
 
 async def _sweep_forever(store: ArtifactStore, sleep: Callable[[float], Awaitable[object]]) -> None:
-    """Apply the retention of a store every minute. A failure is logged and does not stop the next sweep."""
     sweep_number = 0
     last_sweep_failed = False
     while True:

@@ -51,7 +51,6 @@ class Scope:
                 raise UsageError(f"scope: {name} must be 1 to {MAX_SCOPE_CHARS} printable characters")
 
     def __bool__(self) -> bool:
-        """Return whether any field is set, so that the scope excludes something."""
         return any((self.tenant, self.user, self.session, self.trace))
 
     def items(self) -> list[tuple[str, str]]:
@@ -113,11 +112,9 @@ class ArtifactRef:
         return f"<ArtifactRef {self.filename[:80]!r}, {self.mime_type[:80]}, {self.size_bytes:,} bytes{place}>"
 
     def _repr_html_(self) -> str:
-        """Return the file for a notebook: its name, type and size, and a picture or the first lines."""
         return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return the file for a notebook as text, as HTML and, if it can be shown as one, as a picture."""
         html: str = files_table([("", self)])
         bundle = {"text/plain": repr(self)}
 
@@ -130,8 +127,6 @@ class ArtifactRef:
         return {**bundle, "text/html": html}
 
     def _html_cells(self) -> tuple[str, str, str]:
-        """Return name, type and size for a table. The name is a link to the file if there is one, followed by a link
-        that downloads it if a server of the store runs."""
         name: str = self.filename
         if self.local_path:
             from ._signing import download_link  # late: it loads itsdangerous
@@ -359,7 +354,6 @@ def age_key(artifact: ArtifactRef | Metadata) -> tuple[str, str]:
 
 
 def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
-    """Return the page of a query in all artifacts of a view."""
     after = query.after
     page: list[ArtifactRef] = []
     for ref in reversed(oldest_first):
@@ -432,6 +426,8 @@ MAX_METADATA_BYTES = 1 << 20
 #: Ids that this library makes; no other id is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
 _NOBODY = Scope()
+#: Returns a :class:`Scope`. A store has many artifacts and few scopes.
+cached_scope = lru_cache(1000)(Scope)
 
 
 def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY) -> str:
@@ -539,7 +535,6 @@ class Metadata(msgspec.Struct, frozen=True):
         )
 
     def ref(self, path: Path | None = None) -> ArtifactRef:
-        """Return the public reference. ``path`` is the readable file, if there is one."""
         return ArtifactRef(
             id=self.id,
             uri=f"artifact://{self.id}",
@@ -580,7 +575,7 @@ class Metadata(msgspec.Struct, frozen=True):
         for name in file.names:
             _check_name(name.name)
         try:
-            scope = _scope_of(tuple(file.scope.items()))
+            scope = cached_scope(**file.scope)
         except (TypeError, UsageError) as error:
             # A field is unknown, or has a value that no scope accepts.
             raise ValueError(f"the scope is not valid: {error}") from error
@@ -607,12 +602,6 @@ class _MetadataFile(msgspec.Struct):
 
 
 _decode_file = msgspec.json.Decoder(_MetadataFile).decode
-
-
-@lru_cache(1000)
-def _scope_of(fields: tuple[tuple[str, str | None], ...]) -> Scope:
-    # A store has many artifacts and few scopes.
-    return Scope(**dict(fields))
 
 
 def _check_numbers(values: Iterable[object]) -> None:

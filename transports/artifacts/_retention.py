@@ -25,14 +25,6 @@ class Entry(NamedTuple):
     scope: Scope
 
 
-class Incoming(NamedTuple):
-    """An artifact that is about to be stored. Storing an ``id`` again needs no more room."""
-
-    id: str
-    size: int
-    scope: Scope
-
-
 class Removal(NamedTuple):
     """A removed artifact or file, or a planned removal in a dry run.
 
@@ -142,8 +134,9 @@ class Retention:
         """``True`` if a session or a trace has a limit, for which its artifacts must be counted."""
         return any(self.limits(level) != (None, None) for level in ("trace", "session"))
 
-    def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
-        """Return the removals after which the rest, together with ``incoming``, is within the limits.
+    def plan(self, entries: Iterable[Entry], now: float, incoming: Entry | None = None) -> list[Removal]:
+        """Return the removals after which the rest, together with ``incoming``, is within the limits. ``incoming`` is
+        about to be stored; it takes the place of an entry with its id.
 
         Raises :class:`~transports.errors.TooLarge` if ``incoming`` alone is over a limit, and
         :class:`~transports.errors.StoreFull` if room is needed and the strategy is ``none``.
@@ -151,11 +144,14 @@ class Retention:
         remaining: list[Entry] = []
         removals: list[Removal] = []
         for entry in entries:
-            is_stored_again = incoming is not None and incoming.id == entry.id
-            if self.expired(entry.stored, now, entry.scope) and not is_stored_again:
+            if incoming and entry.id == incoming.id:
+                continue
+            if self.expired(entry.stored, now, entry.scope):
                 removals.append(Removal("artifact", entry.id, entry.size, "expired"))
             else:
                 remaining.append(entry)
+        if incoming:
+            remaining.append(incoming)
 
         # Traces come first: what is removed for the limit of a trace makes room in its session, too.
         for level in ("trace", "session"):
@@ -164,35 +160,24 @@ class Retention:
             remaining = [entry for entry in remaining if entry not in evicted]
         return removals
 
-    def _choose_evicted(self, entries: list[Entry], level: str, incoming: Incoming | None) -> set[Entry]:
-        """Return the entries to evict, so that each session or each trace (the ``level``) is within its limits."""
+    def _choose_evicted(self, entries: list[Entry], level: str, incoming: Entry | None) -> set[Entry]:
         groups: dict[object, list[Entry]] = defaultdict(list)
         for entry in entries:
             if getattr(entry.scope, level) is not None:
                 groups[_group_key(entry.scope, level)].append(entry)
+        return {entry for members in groups.values() for entry in self._shrink_group(members, level, incoming)}
 
-        evicted: set[Entry] = set()
-        # The group of the new artifact needs room for it, even if the group is empty so far.
-        if incoming and getattr(incoming.scope, level) is not None:
-            members = groups.pop(_group_key(incoming.scope, level), [])
-            evicted.update(self._shrink_group(members, level, incoming))
-        for members in groups.values():
-            evicted.update(self._shrink_group(members, level, None))
-        return evicted
-
-    def _shrink_group(self, members: list[Entry], level: str, incoming: Incoming | None) -> Iterator[Entry]:
-        """Yield the members that must go, so that the rest and ``incoming`` are within the limits of one group."""
-        # Storing an artifact again replaces it, so its old entry needs no room.
-        evictable = [entry for entry in members if incoming is None or entry.id != incoming.id]
-        total_bytes = sum(entry.size for entry in evictable)
-        count = len(evictable)
-        if incoming:
+    def _shrink_group(self, members: list[Entry], level: str, incoming: Entry | None) -> Iterator[Entry]:
+        """Yield the members that must go, so that the rest is within the limits of one group. ``incoming`` stays."""
+        total_bytes = sum(entry.size for entry in members)
+        count = len(members)
+        evictable = [entry for entry in members if entry is not incoming]
+        has_incoming = len(evictable) < count
+        if incoming and has_incoming:
             self._require_fit(incoming, level)
-            total_bytes += incoming.size
-            count += 1
 
         if self.cleanup_strategy == "none":
-            if incoming and self._is_over_limit(level, total_bytes, count):
+            if has_incoming and self._is_over_limit(level, total_bytes, count):
                 setting = " (ABP_MAX_SESSION_BYTES)" if level == "session" else ""
                 raise StoreFull(
                     f"this {level} has reached a limit of the retention; delete artifacts, or raise the limit{setting}"
@@ -207,8 +192,7 @@ class Retention:
             total_bytes -= oldest.size
             count -= 1
 
-    def _require_fit(self, incoming: Incoming, level: str) -> None:
-        """Raise :class:`~transports.errors.TooLarge` if no eviction could make room for ``incoming``."""
+    def _require_fit(self, incoming: Entry, level: str) -> None:
         max_bytes, _ = self.limits(level)
         if max_bytes is not None and incoming.size > max_bytes:
             raise TooLarge(

@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence, Set
 from contextlib import aclosing, closing, contextmanager, suppress
+from operator import itemgetter
 
 from .._internal.database import open_sqlite, sqlite_transaction
 from .._internal.tasks import in_thread
@@ -41,11 +42,9 @@ async def versions(store: ArtifactStore, name: str) -> list[ArtifactRef]:
     artifact; the older one stays until it is deleted or the retention removes it. Content that is stored again becomes
     the latest version.
     """
-    refs = [ref for ref in await store.list() if is_named(ref, name)]
-    if len(refs) < 2:
-        return refs
-    stored = {entry.id: entry.stored for entry in await store._list_entries(store.scope)}
-    return sorted(refs, key=lambda ref: stored.get(ref.id, 0.0))
+    named = [(ref, stored) for ref, stored in await store._list_unexpired() if is_named(ref, name)]
+    named.sort(key=itemgetter(1))
+    return [ref for ref, _ in named]
 
 
 def words_of(text: str) -> list[str]:
@@ -74,7 +73,6 @@ async def search(store: ArtifactStore, words: str) -> list[ArtifactRef]:
 
 
 def _contains_words(text: str, searched: list[str]) -> bool:
-    """Return whether a text has all of the words; the last one may be the beginning of a word."""
     *whole_words, beginning = searched
     words = set(words_of(text))
     return words.issuperset(whole_words) and any(word.startswith(beginning) for word in words)
@@ -98,7 +96,7 @@ async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
 async def _search_index(store: LocalStore, searched: list[str]) -> set[str]:
     """Bring the index up to date with the store, and return the ids of the texts of any scope that match."""
     index = TextIndex(store._tree)
-    refs = {ref.id: ref for ref in await store._list_artifacts(Scope()) if not is_binary_mime(ref.mime_type)}
+    refs = {ref.id: ref for ref, _ in await store._list_artifacts(Scope()) if not is_binary_mime(ref.mime_type)}
     missing = await in_thread(index.keep_only, refs.keys())
     batch_size = 50
     for start in range(0, len(missing), batch_size):
@@ -134,7 +132,6 @@ class TextIndex:
         return sorted(keys - numbers.keys())
 
     def add(self, texts: Sequence[tuple[str, str]]) -> None:
-        """Add texts, each with the id of its artifact. A text that is already there stays."""
         with self._transaction() as db:
             for key, text in texts:
                 added = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
@@ -142,7 +139,6 @@ class TextIndex:
                     db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
 
     def find(self, words: Sequence[str]) -> set[str]:
-        """Return the ids of the texts with all of ``words``; the last one may be the beginning of a word."""
         # FTS5 takes a word with a star for the beginning of words.
         query = " AND ".join(f'"{word}"' for word in words) + "*"
         with self._transaction() as db:
@@ -161,7 +157,6 @@ class TextIndex:
             raise StoreError(f"the text index cannot be used ({error}); delete {path} and search again") from error
 
     def _connect_or_replace(self) -> sqlite3.Connection:
-        """Open the file, after replacing it with an empty index if it is damaged."""
         try:
             return self._connect()
         except sqlite3.OperationalError:
@@ -172,7 +167,6 @@ class TextIndex:
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the file, and create it and its tables if they are missing."""
         with self._tree.folder(".abp", create=True) as folder:
             # SQLite would create the file with another mode, and through a symlink.
             with suppress(FileExistsError):

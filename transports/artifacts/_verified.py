@@ -12,6 +12,7 @@ import io
 import operator
 import os
 import stat
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, closing, contextmanager
 from io import BufferedReader, FileIO
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from .._internal.files import open_regular, regular_file
 from .._internal.tasks import in_thread
 from ..errors import Corrupt, StoreError, StoreFull, UsageError
+from ._content import Meter
 from ._files import PIECE, Replacement, map_os_errors, open_file, read_at, write_all
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ class Pieces:
         self._digests: list[bytes] = []
 
     def add(self, chunk: ReadableBuffer) -> None:
-        """Measure the next bytes, which may end pieces and begin others."""
         view = memoryview(chunk)
         self._whole.update(view)
         while len(view):
@@ -136,7 +137,6 @@ class VerifiedFile(io.RawIOBase):
             raise ValueError("I/O operation on closed file")
 
     def _verified_piece(self, index: int) -> bytes:
-        """Return the piece of this index, compared with its hash when it is read."""
         last_index, last_piece = self._last_piece
         if index == last_index:
             return last_piece
@@ -213,8 +213,7 @@ class ExportFile:
         self._names_folder = os.fspath(path).endswith(("/", os.sep))
         self._ref = ref
         self._new: Replacement | None = None
-        self._written = 0
-        self._digest = hashlib.sha256()
+        self._meter = Meter(sys.maxsize)
 
     def open(self) -> None:
         """Make the folders and the temporary file.
@@ -254,8 +253,7 @@ class ExportFile:
         assert self._new is not None
         with self._map_errors():
             write_all(self._new.fd, memoryview(chunk))
-        self._written += len(chunk)
-        self._digest.update(chunk)
+        self._meter.add(memoryview(chunk))
 
     def commit(self) -> Path:
         """Verify the copy, make it visible, and return its absolute path.
@@ -263,11 +261,12 @@ class ExportFile:
         Raises :class:`~transports.errors.Corrupt` if the copy is not the content of the artifact.
         """
         ref = self._ref
-        if self._written != ref.size_bytes or self._digest.hexdigest() != ref.sha256:
+        size = self._meter.size
+        if size != ref.size_bytes or self._meter.sha256 != ref.sha256:
             raise Corrupt(
-                f"artifact {ref.id} is damaged: {self._written:,} bytes were read that do not match its size "
+                f"artifact {ref.id} is damaged: {size:,} bytes were read that do not match its size "
                 f"({ref.size_bytes:,} bytes) and hash; nothing was written to {self._path}",
-                details={"id": ref.id, "size": ref.size_bytes, "actual": self._written},
+                details={"id": ref.id, "size": ref.size_bytes, "actual": size},
             )
         assert self._new is not None
         with self._map_errors():

@@ -21,18 +21,18 @@ the names of all metadata once for each lock, not for each artifact.
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import secrets
 import stat
-import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from io import FileIO
 
-from ...errors import ABPError, StoreError
-from .._content import Description, measure_file
+from ...errors import StoreError
+from .._content import Description
 from .._files import PIECE, TO_SYNC, read_at, write_all
 from .._ref import Metadata, Name, OtherCase, Scope, candidate_ids, digest_prefix
 from ._index import Index, read_metadata
@@ -209,7 +209,6 @@ _STATE_BYTES = 16
 
 
 def _renew_state(lock: int) -> bytes:
-    """Write another state to an open lock file, and return it."""
     state = secrets.token_bytes(_STATE_BYTES)
     os.lseek(lock, 0, os.SEEK_SET)
     write_all(lock, memoryview(state))
@@ -257,7 +256,6 @@ def _read_if_valid(meta: Folder, key: str) -> Metadata | None:
 
 
 def _choose_id(folders: StoreFolders, description: Description, scope: Scope) -> tuple[str, Metadata | None]:
-    """Return the id of an artifact, and the metadata that it has already."""
     namespace, digest = description.namespace, description.sha256
     for key in candidate_ids(namespace, digest, scope):
         try:
@@ -313,7 +311,6 @@ class _Commit:
             blobs.sync()
 
     def _link_or_move(self, file: FileIO) -> None:
-        """Link the staged file to its place in ``blobs/``; without hard links, move it there."""
         staging, blobs = self.folders.staging, self.folders.blobs
         try:
             staging.link(self.staged, blobs, self.digest)
@@ -398,22 +395,14 @@ class _Commit:
 
 
 def _is_intact(blobs: Folder, digest: str, *, sync: bool) -> bool:
-    """Return whether the content of a blob still has its hash. With ``sync``, the blob is also synced to the disk."""
-    fd = blobs.open(digest, TO_SYNC)
-    try:
+    with FileIO(blobs.open(digest, TO_SYNC)) as blob:
         if sync:
             # The writer of the blob may not have synced it.
-            os.fsync(fd)
-        return measure_file(fd, sys.maxsize).sha256 == digest
-    except ABPError:
-        # It changed while it was read.
-        return False
-    finally:
-        os.close(fd)
+            os.fsync(blob.fileno())
+        return hashlib.file_digest(blob, "sha256").hexdigest() == digest
 
 
 def _variations(name: str) -> Iterator[str]:
-    """Yield ``a.pdf``, ``a-2.pdf``, ``a-3.pdf`` and so on, and at last a name with random digits."""
     stem, dot, extension = name.rpartition(".")
     yield name
     for number in range(2, 1000):
@@ -446,7 +435,6 @@ def _copy_blob(folders: StoreFolders, digest: str, name: str) -> bool:
 
 
 def _write_copy(folders: StoreFolders, digest: str, copy_name: str) -> None:
-    """Copy a blob to a new file in ``staging/`` and sync it."""
     source = folders.blobs.open(digest)
     try:
         target = folders.staging.create(copy_name)

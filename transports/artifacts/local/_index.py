@@ -28,7 +28,7 @@ import msgspec
 
 from ..._internal.database import open_sqlite, sqlite_transaction
 from ...protocol._strict_json import encode_json, without_collection
-from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, age_key, scope_condition
+from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, age_key, cached_scope, scope_condition
 from .._retention import Entry
 from ._tree import SYMLINK, Folder, Tree, remove_files
 
@@ -95,7 +95,6 @@ _COLUMNS = ", ".join(IndexRow._fields)
 
 
 def row_of(metadata: Metadata, inode: int) -> IndexRow:
-    """Return the row of metadata whose file has that ``inode``."""
     scope = metadata.scope
     return IndexRow(
         id=metadata.id,
@@ -119,16 +118,8 @@ _decode_names = msgspec.json.Decoder(list[str]).decode
 _decode_source = msgspec.json.Decoder(dict[str, object]).decode
 
 
-def ref_from_row(
-    row: IndexRow, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
-) -> ArtifactRef:
-    """Return the reference of a row, whose file is its newest name that ``exists``. ``folder`` ends in a slash.
-    ``scopes`` is a cache: a store has many artifacts and few scopes."""
-    owner = row.tenant, row.user, row.session, row.trace
-    scope = scopes.get(owner)
-    if scope is None:
-        scope = scopes[owner] = Scope(*owner)
-
+def ref_from_row(row: IndexRow, folder: str, exists: Callable[[str], object]) -> ArtifactRef:
+    """Return the reference of a row, whose file is its newest name that ``exists``. ``folder`` ends in a slash."""
     names = _decode_names(row.names)
     existing_name = next(filter(exists, names), None)
     return ArtifactRef(
@@ -140,7 +131,7 @@ def ref_from_row(
         size_bytes=row.size,
         sha256=row.sha256,
         source=_decode_source(row.source),
-        scope=scope,
+        scope=cached_scope(row.tenant, row.user, row.session, row.trace),
     )
 
 
@@ -234,13 +225,12 @@ class Index:
         return self._query(select, create=folder is None)
 
     def entries(self, scope: Scope) -> list[Entry] | None:
-        """Return the entries of ``scope``, the input of a retention."""
         condition, values = scope_condition(scope)
         sql = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts WHERE true{condition}"
 
         def select(db: sqlite3.Connection) -> list[Entry]:
             rows = db.execute(sql, values)
-            return [Entry(key, size, stored, used, Scope(*owner)) for key, size, stored, used, *owner in rows]
+            return [Entry(key, size, stored, used, cached_scope(*owner)) for key, size, stored, used, *owner in rows]
 
         return self._query(select)
 
@@ -316,7 +306,6 @@ class Index:
         self._outdated.update(changed)
 
     def _run_query(self, work: Callable[[sqlite3.Connection], T], *, create: bool) -> T:
-        """Run ``work`` with the open index, which is replaced if it is damaged."""
         try:
             db = self._open_index(create)
             if self._outdated:
@@ -355,7 +344,6 @@ class Index:
         return db
 
     def _is_still_the_file(self, path: Path) -> bool:
-        """Return whether this process opened the file that is at ``path`` now, and the file is not empty."""
         try:
             status = path.lstat()
         except FileNotFoundError:
@@ -527,8 +515,8 @@ class Catalog:
             return []
         return [metadata for metadata, _ in self.read_all(keys)]
 
-    def refs(self, scope: Scope) -> list[ArtifactRef]:
-        """Return the references that ``scope`` covers, oldest first."""
+    def refs(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
+        """Return the references that ``scope`` covers, oldest first, each with the time at which it was stored last."""
         rows = self._unchanged_rows(scope)
         if rows is None:
             mark, keys = self._list_files()
@@ -551,9 +539,9 @@ class Catalog:
             rows = self.index.rows(scope)
         return None if rows is None else [row for row in rows if row.id in keys]
 
-    def _refs_without_index(self, scope: Scope) -> list[ArtifactRef]:
+    def _refs_without_index(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
         covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
-        return [metadata.ref(self.path(metadata)) for metadata in sorted(covered, key=age_key)]
+        return [(metadata.ref(self.path(metadata)), metadata.stored) for metadata in sorted(covered, key=age_key)]
 
     def _inodes(self, meta: Folder, rows: Sequence[IndexRow]) -> Mapping[str, int]:
         """Return the inodes of the metadata of ``rows``, at least, by id."""
@@ -581,15 +569,13 @@ class Catalog:
         is_unchanged = all(inodes.get(row.id) == row.inode for row in rows)
         return rows if is_unchanged else None
 
-    def _refs_from_rows(self, rows: list[IndexRow]) -> list[ArtifactRef]:
-        """Return the references of rows, each with the newest of its names that exists as a file."""
+    def _refs_from_rows(self, rows: list[IndexRow]) -> list[tuple[ArtifactRef, float]]:
         folder = f"{self._tree.root}/"
-        scopes: dict[tuple[str | None, ...], Scope] = {}
         with self._tree.folder() as root:
             exists: Callable[[str], object] = root.file_status
             if len(rows) > LIMITS.few:
                 exists = set(root.names()).__contains__
-            return [ref_from_row(row, folder, exists, scopes) for row in rows]
+            return [(ref_from_row(row, folder, exists), row.stored) for row in rows]
 
     def entries(self, scope: Scope) -> list[Entry]:
         """Return the entries of ``scope``, the input of a retention. They may be a minute old."""

@@ -36,13 +36,6 @@ class Stray(NamedTuple):
     intent: str = ""
 
 
-class _Contents(NamedTuple):
-    """The hashes of all content by device and inode, and of unused content without links by size and time of change."""
-
-    links: dict[tuple[int, int], str]
-    copies: dict[tuple[int, int], str]
-
-
 class Strays:
     """The stray names of one store. Every method blocks.
 
@@ -63,35 +56,46 @@ class Strays:
             named.update(name.name for name in metadata.names)
             used.add(metadata.sha256)
 
-        contents = self._list_contents(used)
         # Several writers may have intended a name that one of them made.
         intended = {
             stray.name: stray
             for stray in self._list_intended()
             if stray.name not in named and self._has_no_artifact(stray)
         }
-        if not contents.links and not intended:
-            # There may also be no store yet.
-            return []
-        others = self._list_by_content(contents, named | intended.keys())
+        others = self._list_by_content(used, named | intended.keys())
         return [*intended.values(), *filter(self._has_no_artifact, others)]
 
-    def _list_by_content(self, contents: _Contents, known_names: Container[str]) -> list[Stray]:
-        """Return the names in the root that lead to one of the contents, except the known ones."""
+    def _list_by_content(self, used: Container[str], known_names: Container[str]) -> list[Stray]:
+        """Return the names in the root that lead to content of the store, except the known ones. ``used`` are the
+        hashes that metadata has."""
+        links: dict[tuple[int, int], str] = {}
+        # Unused content without links, by its size and the time of its last change.
+        copies: dict[tuple[int, int], str] = {}
+        for part in ("blobs", "quarantine"):
+            for _, digest, status in _list_files(self._tree, part):
+                if not _BLOB.fullmatch(digest):
+                    continue
+                links[status.st_dev, status.st_ino] = digest
+                if digest not in used and status.st_nlink == 1:
+                    copies[status.st_size, status.st_mtime_ns] = digest
+        if not links:
+            # There may also be no store yet.
+            return []
+
         strays = []
         with self._tree.folder() as root:
             for name in root.names():
                 if name in known_names:
                     continue
-                status = root.file_status(name)
-                if status is None:
+                named = root.file_status(name)
+                if named is None:
                     continue
 
-                digest = contents.links.get((status.st_dev, status.st_ino))
-                if digest is None and status.st_nlink == 1:
-                    digest = contents.copies.get((status.st_size, status.st_mtime_ns))
-                if digest:
-                    strays.append(Stray(name, digest, status.st_size, root.change_time(status)))
+                content = links.get((named.st_dev, named.st_ino))
+                if content is None and named.st_nlink == 1:
+                    content = copies.get((named.st_size, named.st_mtime_ns))
+                if content:
+                    strays.append(Stray(name, content, named.st_size, root.change_time(named)))
         return strays
 
     def _has_no_artifact(self, stray: Stray) -> bool:
@@ -111,18 +115,6 @@ class Strays:
                 continue
             if not _is_alive(name, status.st_mtime):
                 staging.discard(name)
-
-    def _list_contents(self, used: set[str]) -> _Contents:
-        """Return all content of the store. ``used`` are the hashes that metadata has."""
-        contents = _Contents({}, {})
-        for part in ("blobs", "quarantine"):
-            for _, digest, status in _list_files(self._tree, part):
-                if not _BLOB.fullmatch(digest):
-                    continue
-                contents.links[status.st_dev, status.st_ino] = digest
-                if digest not in used and status.st_nlink == 1:
-                    contents.copies[status.st_size, status.st_mtime_ns] = digest
-        return contents
 
     def _list_intended(self) -> list[Stray]:
         """Return the files in the root whose names are in intent files of dead writers."""
@@ -173,7 +165,6 @@ def _is_stray(stray: Stray, folders: StoreFolders) -> bool:
 
 
 def _is_alive(intent: str, modified: float) -> bool:
-    """Return whether the writer of an intent file may still run."""
     pid = intent.partition("-")[0]
     return bool(pid) and may_be_running(int(pid), modified)
 
@@ -263,7 +254,6 @@ class Maintenance:
         return removals
 
     def _list_orphans(self) -> list[_Orphan]:
-        """Return the content without readable metadata."""
         orphans = [
             _Orphan(digest, status.st_size, time.time() - folder.change_time(status))
             for folder, digest, status in _list_files(self._tree, "blobs")
@@ -289,7 +279,6 @@ class Maintenance:
         return problems
 
     def _find_leftovers(self) -> Iterator[Problem]:
-        """Yield the content and the names that no metadata names."""
         for orphan in self._list_orphans():
             if self._blobs.is_orphan(orphan.digest):
                 detail = f"content of {orphan.size:,} bytes that no metadata names; `gc` removes it after an hour"

@@ -10,13 +10,12 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from ..._internal.arguments import checked
 from ..._internal.files import expand_home
@@ -25,7 +24,7 @@ from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable, UsageErr
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from .._content import Description, Follower, Meter, measure_file
 from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
-from .._ref import ID, ArtifactRef, CheckReport, Metadata, Problem, Scope, damaged_metadata, not_found
+from .._ref import ID, ArtifactRef, Metadata, Problem, Scope, damaged_metadata, not_found
 from .._retention import Entry, Removal, Retention
 from ._blobs import BlobStore
 from ._index import Catalog, Index
@@ -74,7 +73,6 @@ class LocalStaged(StagedFile):
         self._store._maintenance.sweep_once()
 
     async def _append_chunk(self, chunk: memoryview) -> None:
-        """Write a large chunk at once, and collect small ones to a MiB."""
         max_small = 128 << 10  # bytes, whose hashing is faster than the hand-over to a thread
         if len(chunk) > max_small:
             await self._store._use_disk("write a file", self._write_now, chunk)
@@ -91,7 +89,6 @@ class LocalStaged(StagedFile):
             self._write_collected(staging, *chunks)
 
     def _write_collected(self, staging: Folder, *more: memoryview) -> None:
-        """Write the collected content, and then ``more``, to the staged file."""
         collected, self._collected = self._collected, bytearray()
         if self._file is None or self._file.closed:
             self._file = self._open_own_file(staging)
@@ -162,7 +159,6 @@ class LocalStaged(StagedFile):
         return await self._store._use_disk("store a file", self._publish_file, description)
 
     def _publish_file(self, description: Description) -> ArtifactRef:
-        """Write what is still in memory, and publish the staged file. It blocks."""
         store = self._store
         with store._tree.folders() as folders:
             if self._collected or self._file is None or self._file.closed:
@@ -189,7 +185,6 @@ class LocalStaged(StagedFile):
             self._file.close()
 
     def _discard(self) -> None:
-        """Remove the staged file. Errors of the disk are logged."""
         self._stop_following()
         self._close_file()
         try:
@@ -260,6 +255,8 @@ class LocalStore(ArtifactStore):
     in it is a symlink, or if the default root (``None``) belongs to another user.
     """
 
+    _staged_class = LocalStaged
+
     @checked
     def __init__(
         self,
@@ -316,7 +313,6 @@ class LocalStore(ArtifactStore):
             raise StoreUnavailable(f"cannot {action} in {self.root} now: {error}", retryable=True) from error
 
     def _require_free_space(self, more: int = 0) -> None:
-        """Raise :class:`~transports.errors.StoreFull` if ``more`` bytes would leave too few free on the disk."""
         if not self._min_free:
             return
         total, _, free = shutil.disk_usage(self.root)
@@ -327,9 +323,6 @@ class LocalStore(ArtifactStore):
                 f"kept free (ABP_MIN_FREE_DISK); delete artifacts (abp artifacts gc), or {other_folder()}",
                 details={"folder": str(self.root), "free": free, "min_free": self._min_free},
             )
-
-    async def _new_staged(self) -> StagedFile:
-        return LocalStaged(self)
 
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         return await self._use_disk("read an artifact", self._load_ref, artifact_id)
@@ -349,7 +342,7 @@ class LocalStore(ArtifactStore):
         except ValueError as error:
             raise damaged_metadata(artifact_id, error) from error
 
-    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
         """Return the artifacts of ``scope``, oldest first. Unreadable metadata is logged and left out."""
         return await self._use_disk("list artifacts", self._catalog.refs, scope)
 
@@ -378,16 +371,47 @@ class LocalStore(ArtifactStore):
         await in_thread(self._catalog.index.touch, artifact_id)
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        reader = _Reader(self, ref, start, end)
+        chunks = self._read_blob(ref, start, end, chunk_size)
         try:
-            while chunk := await self._use_disk("read an artifact", reader.read, chunk_size):
+            while chunk := await self._use_disk("read an artifact", lambda: next(chunks, b"")):
                 yield chunk
-                if reader.done:
-                    break
-            if reader.damaged:
-                await self._use_disk("read an artifact", reader.quarantine)
         finally:
-            reader.close()
+            chunks.close()
+
+    def _read_blob(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> Generator[bytes, None, None]:
+        """Read a range as :meth:`_read_range` does; it blocks. Damaged content is moved to quarantine."""
+        digest = hashlib.sha256()
+        position = start
+        fd = self._open_blob(ref)
+        try:
+            has_size = os.fstat(fd).st_size == ref.size_bytes
+            while has_size and position < end:
+                chunk = read_at(fd, min(chunk_size, end - position), position)
+                if not chunk:
+                    break
+                position += len(chunk)
+                digest.update(chunk)
+                yield chunk
+        finally:
+            os.close(fd)
+
+        # Windows cannot rename an open file.
+        was_read = has_size and position == end
+        reads_whole = end - start == ref.size_bytes
+        if was_read and (not reads_whole or digest.hexdigest() == ref.sha256):
+            return
+        if self._blobs.quarantine(ref.sha256):
+            raise _corrupt(ref, "its content no longer matches its hash and was put into quarantine")
+        raise _corrupt(ref, "the bytes read do not match its hash; the content was replaced since, or cannot be moved")
+
+    def _open_blob(self, ref: ArtifactRef) -> int:
+        try:
+            with self._tree.folder(".abp", "blobs") as blobs:
+                return blobs.open(ref.sha256)
+        except FileNotFoundError:
+            # This raises ArtifactNotFound if the artifact was deleted just now.
+            self._load_metadata(ref.id)
+            raise _corrupt(ref, "its content is missing") from None
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         if not ID.fullmatch(artifact_id):
@@ -397,81 +421,11 @@ class LocalStore(ArtifactStore):
     async def _sweep_leftovers(self, *, dry_run: bool) -> list[Removal]:
         return await self._use_disk("clean up", self._maintenance.sweep, dry_run=dry_run)
 
-    async def fsck(self, *, repair: bool = False) -> CheckReport:
-        """Check the content, and without a scope also the store itself: unreadable metadata (``repair`` moves it and
-        its content to quarantine), rows of the index that differ from the metadata (they are repaired), content without
-        metadata, and symlinks in the store's folders."""
-        problems: list[Problem] = []
-        # The index comes first: a wrong row must not make content look damaged.
-        if not self.scope:
-            problems = await self._use_disk("check the store", self._maintenance.check, repair=repair)
-        report = await super().fsck()
-        return replace(report, problems=(*report.problems, *problems))
+    async def _check_own_files(self, *, repair: bool) -> list[Problem]:
+        return await self._use_disk("check the store", self._maintenance.check, repair=repair)
 
 
-class _Reader:
-    """Reader of a blob, which checks the hash at the end of a whole read. Every method blocks."""
-
-    def __init__(self, store: LocalStore, ref: ArtifactRef, start: int, end: int) -> None:
-        self._store = store
-        self._ref = ref
-        self._position = start
-        self._end = end
-        self._reads_whole = end - start == ref.size_bytes
-        self._fd = -1
-        self._digest = hashlib.sha256()
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, or ``b""`` at the end."""
-        if self._fd < 0:
-            self._open_blob()
-        size = min(size, self._end - self._position)
-        chunk = read_at(self._fd, size, self._position)
-        self._position += len(chunk)
-
-        if self._reads_whole:
-            self._digest.update(chunk)
-        is_too_short = size > 0 and not chunk
-        if is_too_short:
-            self.quarantine()
-        return chunk
-
-    def _open_blob(self) -> None:
-        """Open the content. Raises :class:`~transports.errors.Corrupt` if it is missing or has another size."""
-        try:
-            with self._store._tree.folder(".abp", "blobs") as blobs:
-                self._fd = blobs.open(self._ref.sha256)
-        except FileNotFoundError:
-            # This raises ArtifactNotFound if the artifact was deleted just now.
-            self._store._load_metadata(self._ref.id)
-            raise self._corrupt("its content is missing") from None
-        if os.fstat(self._fd).st_size != self._ref.size_bytes:
-            self.quarantine()
-
-    @property
-    def done(self) -> bool:
-        return self._position >= self._end
-
-    @property
-    def damaged(self) -> bool:
-        """True if the bytes of a whole read differ from the stored content."""
-        return self._reads_whole and self._digest.hexdigest() != self._ref.sha256
-
-    def quarantine(self) -> NoReturn:
-        """Move the content to quarantine, if it is still damaged, and raise :class:`~transports.errors.Corrupt`."""
-        # Windows cannot rename an open file.
-        self.close()
-        if self._store._blobs.quarantine(self._ref.sha256):
-            raise self._corrupt("its content no longer matches its hash and was put into quarantine")
-        raise self._corrupt("the bytes read do not match its hash; the content was replaced since, or cannot be moved")
-
-    def _corrupt(self, reason: str) -> Corrupt:
-        key = self._ref.id
-        return Corrupt(
-            f"artifact {key} is damaged: {reason}; make the call again, or delete the artifact", details={"id": key}
-        )
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+def _corrupt(ref: ArtifactRef, reason: str) -> Corrupt:
+    return Corrupt(
+        f"artifact {ref.id} is damaged: {reason}; make the call again, or delete the artifact", details={"id": ref.id}
+    )

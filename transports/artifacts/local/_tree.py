@@ -89,7 +89,6 @@ class Folder:
         return os.listdir(self.fd)  # noqa: PTH208 - a descriptor
 
     def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
-        """Return an iterator over the entries of the folder, as :func:`os.scandir`."""
         return os.scandir(self.fd)
 
     def sync(self) -> None:
@@ -304,9 +303,12 @@ class Tree:
         """Open the folder at ``parts`` in its ``parent``, or the root, without a parent. ``opened`` closes it."""
         path = str(self.root) if parent is None else parts[-1]
         try:
-            if create:
-                folder = self._open_or_make(path, parent)
-            else:
+            try:
+                folder = _folder_class(path, parent)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                self._make_folder(path, parent)
                 folder = _folder_class(path, parent)
         except OSError as error:
             if error.errno in (*SYMLINK, errno.ENOTDIR):
@@ -321,12 +323,6 @@ class Tree:
                     f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}"
                 )
         return folder
-
-    def _open_or_make(self, path: str, parent: Folder | None) -> Folder:
-        with suppress(FileNotFoundError):
-            return _folder_class(path, parent)
-        self._make_folder(path, parent)
-        return _folder_class(path, parent)
 
     def _make_folder(self, path: str, parent: Folder | None) -> None:
         """Make the root, or the folder ``path`` in ``parent``, for this user alone."""

@@ -162,12 +162,10 @@ class Bucket:
                 yield bytes(chunk[position : position + chunk_size])
 
     async def sign(self, key: str, seconds: float) -> str:
-        """Return a signed URL that gives any client the object for that many seconds."""
         request = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
         return str(await self._run_request(request, f"sign {key}", self._timeout))
 
     async def list(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
-        """Yield the objects whose keys begin with ``prefix``."""
         pages = aiter(self._obstore.list(self._store, prefix, chunk_size=1000))
         while True:
             try:
@@ -178,7 +176,6 @@ class Bucket:
                 yield ListedObject(item["path"], item["size"], item["last_modified"], item["e_tag"] or "")
 
     async def delete(self, key: str) -> None:
-        """Delete an object if it exists."""
         with suppress(FileNotFoundError):
             await self._run_request(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
 
@@ -201,7 +198,6 @@ class Bucket:
             raise self._unavailable(error, reason, action) from None
 
     def _unavailable(self, error: Exception, reason: str, action: str) -> StoreUnavailable:
-        """Return the error of the store for a failed request, with advice by its ``reason``."""
         details = {"store": self.url, "reason": reason}
         if reason == "NoSuchBucket":
             return StoreUnavailable(f"cannot {action}: the bucket of {self.url} does not exist", details=details)
@@ -237,8 +233,6 @@ def _outlive_threads() -> None:
 
 
 def _import_obstore() -> tuple[ModuleType, Callable[..., ObjectStore]]:
-    """Return ``obstore`` and its function that opens a URL. Raises :class:`~transports.errors.UsageError` if it is not
-    installed."""
     try:
         import obstore
         import obstore.exceptions
@@ -354,12 +348,10 @@ class Catalog:
         return metadata.blob if metadata else None
 
     async def write(self, metadata: Metadata) -> None:
-        """Make an artifact visible."""
         self._remember(await self._write_object(metadata))
         self._used[metadata.id] = metadata.stored
 
     async def remove(self, key: str) -> None:
-        """Make an artifact invisible."""
         await self._bucket.delete(f"meta/{key}.json")
         self._metadata.pop(key, None)
         self._used.pop(key, None)
@@ -368,7 +360,6 @@ class Catalog:
         """Repair the entry of an artifact that turned out to differ from the result of a query."""
 
     async def touch(self, key: str) -> None:
-        """Record the use of an artifact, in memory."""
         self._used[key] = time.time()
 
     async def _write_object(self, metadata: Metadata) -> Indexed:
@@ -502,14 +493,12 @@ class IndexedCatalog(Catalog):
     # --- one artifact -------------------------------------------------------------------------------------------------
 
     async def write(self, metadata: Metadata) -> None:
-        """Make an artifact visible, with or without the index."""
         announced = await self._announce(metadata.id)
         record = await self._write_object(metadata)
         self._remember(record)
         await self._update_index(metadata.id, self._index.put(record, announced))
 
     async def remove(self, key: str) -> None:
-        """Make an artifact invisible, with or without the index."""
         announced = await self._announce(key)
         await super().remove(key)
         await self._update_index(key, self._index.remove(key, announced))

@@ -6,20 +6,18 @@ import hashlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Container
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Container
 from pathlib import Path
-from typing import IO
 
+from ..._internal.tasks import in_thread
 from ...errors import Corrupt, StoreUnavailable, UsageError
-from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
+from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog
 from .._content import Description
-from .._files import map_os_errors, write_all
+from .._files import map_os_errors
 from .._memory import SpooledFile
 from .._ref import (
     ID,
     ArtifactRef,
-    CheckReport,
     Metadata,
     Page,
     Problem,
@@ -36,51 +34,41 @@ from ._index import StoreIndex, open_index
 
 
 class ObjectStaged(SpooledFile):
-    """A staged file in memory while it is small, then in a temporary file.
+    """A staged file in memory while it has at most a MiB, then in a temporary file.
 
     It is uploaded once all content is verified, and may be committed again if the upload failed.
     """
 
     _store: ObjectStore
 
-    def _reset_state(self) -> None:
-        super()._reset_state()
-        self._chunks: list[bytes] = []
-        self._in_memory = 0
-        self._file: IO[bytes] | None = None
+    def _clear_content(self) -> None:
         self._suffix = f"-{secrets.token_hex(8)}"
+        self._file: Path | None = None
+        #: Content that is not in the file.
+        self._collected = bytearray()
 
     def _store_chunk(self, chunk: memoryview) -> None:
-        """Keep a chunk in memory, or write everything to a temporary file once it is over a MiB."""
-        if self._file is None:
-            self._chunks.append(bytes(chunk))
-            self._in_memory += len(chunk)
-            max_in_memory = 1 << 20
-            if self._in_memory <= max_in_memory:
-                return
+        self._collected += chunk
+        max_collected = 1 << 20
+        if len(self._collected) > max_collected:
+            self._file = self.path.with_name(f"written{self._suffix}")
+            self._append_collected(self._file)
 
-            chunk = memoryview(b"".join(self._chunks))
-            with map_os_errors("make a temporary file", self._spool_folder()):
-                self._file = (self._spool_folder() / "written").open("xb", buffering=0)
-            self._chunks = []
-        with map_os_errors("write a temporary file", self._spool_folder()):
-            write_all(self._file.fileno(), chunk)
+    def _append_collected(self, path: Path) -> None:
+        with map_os_errors("write a temporary file", path.parent), path.open("ab") as file:
+            file.write(self._collected)
+        self._collected.clear()
 
     async def _publish(self, description: Description) -> ArtifactRef:
-        """Upload the content from where it was staged."""
-        data: bytes | Path = b"".join(self._chunks)
-        if self.external_file:
-            data = self.external_file
-        elif self._file:
-            data = self._spool_folder() / "written"
-        blob = f"content/{description.sha256}{self._suffix}"
-        return await self._store.publish(description, data, blob, self.check_external_file)
-
-    async def aclose(self) -> None:
+        content: bytes | Path = bytes(self._collected)
         if self._file:
-            self._file.close()
-            self._file = None
-        await super().aclose()
+            # Unusable until everything is written: half of it must never be committed.
+            self._usable = False
+            await in_thread(self._append_collected, self._file)
+            self._usable = True
+            content = self._file
+        blob = f"content/{description.sha256}{self._suffix}"
+        return await self._store.publish(description, content, blob)
 
 
 def _content_prefix(key: str) -> str:
@@ -91,15 +79,6 @@ def _content_prefix(key: str) -> str:
 def _corrupt(ref: ArtifactRef, reason: str) -> Corrupt:
     advice = "make the call again, or delete the artifact"
     return Corrupt(f"artifact {ref.id} is damaged: {reason}; {advice}", details={"id": ref.id})
-
-
-@dataclass(slots=True)
-class _State:
-    """State that all views of one store share: the number of readers of each content, and the content to remove after
-    its last reader."""
-
-    reading: Counter[str] = field(default_factory=Counter)
-    delete_after_read: set[str] = field(default_factory=set)
 
 
 class ObjectStore(ArtifactStore):
@@ -117,6 +96,8 @@ class ObjectStore(ArtifactStore):
     ``timeout`` in seconds limits a request with its retries, and a pause in a download; after that every method raises
     :class:`~transports.errors.StoreUnavailable`. Any number of machines may use one prefix.
     """
+
+    _staged_class = ObjectStaged
 
     def __init__(
         self,
@@ -138,7 +119,9 @@ class ObjectStore(ArtifactStore):
             database, displayed = open_index(index)
             self._catalog = IndexedCatalog(self._bucket, StoreIndex(database, self.url))
             self.url += f"?index={displayed}"
-        self._state = _State()
+        # All views share these: the readers of each content, and the content to remove after its last reader.
+        self._reading = Counter[str]()
+        self._delete_after_read: set[str] = set()
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
@@ -146,14 +129,7 @@ class ObjectStore(ArtifactStore):
     async def aclose(self) -> None:
         await self._catalog.aclose()
 
-    async def _new_staged(self) -> StagedFile:
-        return ObjectStaged(self)
-
-    async def publish(
-        self, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
-    ) -> ArtifactRef:
-        """Publish described content as an artifact of this view's scope. ``check`` is called after the upload, before
-        the artifact is visible."""
+    async def publish(self, description: Description, content: bytes | Path, blob: str) -> ArtifactRef:
         digest = description.sha256
         # Other content may already have the shortest id, if its hash begins with the same digits.
         for key in candidate_ids(description.namespace, digest, self.scope):
@@ -165,8 +141,7 @@ class ObjectStore(ArtifactStore):
             if old is None or old.sha256 == digest:
                 break
 
-        await self._bucket.put(blob, data, description.mime_type)
-        check()
+        await self._bucket.put(blob, content, description.mime_type)
         metadata = Metadata.new(key, description, self.scope, old=old, blob=blob)
         await self._catalog.write(metadata)
         if old and old.blob != blob:
@@ -181,19 +156,16 @@ class ObjectStore(ArtifactStore):
             raise not_found(artifact_id)
         return metadata.ref(), metadata.stored
 
-    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
-        return [metadata.ref() for metadata in await self._catalog.all(scope)]
+    async def _list_artifacts(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
+        return [(metadata.ref(), metadata.stored) for metadata in await self._catalog.all(scope)]
 
     async def _find_page(self, query: Query) -> Page:
         result = await self._catalog.find(self.scope, query)
         if result is None:
             return await super()._find_page(query)
         page, cursor = result
-        return Page([metadata.ref() for metadata in page if not self._is_expired(metadata)], cursor)
-
-    def _is_expired(self, metadata: Metadata) -> bool:
-        policy = self.retention
-        return policy is not None and policy.expired(metadata.stored, time.time(), metadata.scope)
+        unexpired = [metadata for metadata in page if not self._is_expired(metadata.stored, metadata.scope)]
+        return Page([metadata.ref() for metadata in unexpired], cursor)
 
     async def _list_entries(self, scope: Scope) -> list[Entry]:
         return await self._catalog.entries(scope)
@@ -212,7 +184,7 @@ class ObjectStore(ArtifactStore):
         """Stream a range of an artifact, and verify the hash of a whole one at the end. Content that is replaced
         meanwhile stays until its last reader is done."""
         blob = await self._content_of(ref.id)
-        self._state.reading[blob] += 1
+        self._reading[blob] += 1
         digest = hashlib.sha256()
         position = start
         try:
@@ -227,7 +199,7 @@ class ObjectStore(ArtifactStore):
                 except FileNotFoundError:
                     # The artifact may have been stored again meanwhile. Then the new content follows.
                     new_blob = await self._find_newer_content(ref, blob)
-                    self._state.reading[new_blob] += 1
+                    self._reading[new_blob] += 1
                     await self._release_content(blob)
                     blob = new_blob
 
@@ -273,7 +245,6 @@ class ObjectStore(ArtifactStore):
         return await self._bucket.sign(await self._content_of(artifact_id), seconds)
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
-        """Remove an artifact and its content; ``False`` if there is none, or it was stored at another time."""
         if not ID.fullmatch(artifact_id):
             return False
         try:
@@ -293,17 +264,17 @@ class ObjectStore(ArtifactStore):
 
     async def _delete_content(self, blob: str) -> None:
         """Remove content, or schedule its removal for when its last reader in this process is done."""
-        if self._state.reading[blob]:
-            self._state.delete_after_read.add(blob)
+        if self._reading[blob]:
+            self._delete_after_read.add(blob)
         else:
             await self._bucket.delete(blob)
 
     async def _release_content(self, blob: str) -> None:
-        self._state.reading[blob] -= 1
-        if not self._state.reading[blob]:
-            del self._state.reading[blob]
-            if blob in self._state.delete_after_read:
-                self._state.delete_after_read.discard(blob)
+        self._reading[blob] -= 1
+        if not self._reading[blob]:
+            del self._reading[blob]
+            if blob in self._delete_after_read:
+                self._delete_after_read.discard(blob)
                 await self._bucket.delete(blob)
 
     async def _sweep_leftovers(self, *, dry_run: bool) -> list[Removal]:
@@ -331,7 +302,7 @@ class ObjectStore(ArtifactStore):
         return [
             Removal("content", blob.key, blob.size, "orphan")
             for blob in old_blobs
-            if not (blob.key in used or blob.key.startswith(perhaps_used) or self._state.reading[blob.key])
+            if not (blob.key in used or blob.key.startswith(perhaps_used) or self._reading[blob.key])
         ]
 
     async def reindex(self) -> ReindexReport:
@@ -341,17 +312,7 @@ class ObjectStore(ArtifactStore):
             raise UsageError(f"{self.url} has no index; its URL may end in ?index=postgresql://host/database")
         return await self._catalog.compare()
 
-    async def fsck(self, *, repair: bool = False) -> CheckReport:
-        """Check the content, and without a scope also the metadata; ``repair`` moves unreadable metadata and its
-        content to quarantine."""
-        problems: list[Problem] = []
-        if not self.scope:
-            problems = await self._check_metadata(repair=repair)
-        report = await super().fsck()
-        return replace(report, problems=(*report.problems, *problems))
-
-    async def _check_metadata(self, *, repair: bool) -> list[Problem]:
-        """Return the unreadable metadata, and the wrong rows of the index, which are corrected."""
+    async def _check_own_files(self, *, repair: bool) -> list[Problem]:
         report = await self._catalog.compare()
         difference = "the index differed from the metadata; it is repaired"
         problems = [Problem("index", key, difference) for key in report.corrected]

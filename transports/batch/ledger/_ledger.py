@@ -89,7 +89,6 @@ class Ledger:
         return values_of(self._database, cursor, self._run)
 
     def _begin_run(self, cursor: Cursor) -> dict[str, str]:
-        """Make the tables, note the version of the schema, and return the values of the run."""
         make_tables(self._database, cursor)
         put_value(cursor, self._run, "schema", VERSION)
         return self._read_values(cursor)
@@ -204,7 +203,6 @@ class Ledger:
         return await self._transactions.run(self._end_lost_leases)
 
     def _end_lost_leases(self, cursor: Cursor) -> tuple[int, int]:
-        """End the leases that have expired, and those of workers that are known to have ended."""
         other_workers: list[str] = []
         if self._database.sees_workers:
             cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
@@ -473,7 +471,10 @@ def _lease_from_hosts(database: Database, cursor: Cursor, request: LeaseRequest)
     """Lease the requested jobs of all hosts, in turn, an equal share of each as long as it has jobs."""
     jobs: list[Leased] = []
     missing = request.count
-    hosts = _hosts_with_jobs(database, cursor, request.run, request.last_host)
+    hosts = itertools.chain(
+        _hosts_between(database, cursor, request.run, request.last_host),
+        _hosts_between(database, cursor, request.run, "", request.last_host),
+    )
     room_by_host = _room_by_host(cursor, request, hosts, missing)
     while room_by_host and missing > 0:
         share = max(1, missing // len(room_by_host))
@@ -509,13 +510,6 @@ def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], c
     return room
 
 
-def _hosts_with_jobs(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
-    """Yield the hosts with due queued jobs, starting after the host ``after``. Each host costs one index lookup,
-    independent of its number of jobs."""
-    yield from _hosts_between(database, cursor, run, after)
-    yield from _hosts_between(database, cursor, run, "", after)
-
-
 def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, until: str | None = None) -> Iterator[str]:
     """Yield the hosts with due queued jobs after the host ``after``, up to ``until`` if that is given."""
     condition = ""
@@ -535,7 +529,6 @@ def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, unt
 
 
 def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, host: str, count: int) -> list[Leased]:
-    """Lease up to ``count`` jobs of a host, and return them in the order of the input."""
     cursor.execute(
         f"SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND {QUEUED} AND host = ? "
         f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}",
@@ -578,7 +571,6 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
 
 
 def _update_jobs(cursor: Cursor, statement: str, rows: Sequence[tuple[Value, ...]]) -> int:
-    """Run an UPDATE for each row, and return the number of jobs that were updated."""
     if not rows:
         return 0
     cursor.executemany(statement, rows)
@@ -625,7 +617,6 @@ def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> i
 
 
 def _replace_wrong_copies(cursor: Cursor, run: str, last: int) -> int:
-    """Move the wrong copies up to the position ``last`` to the replaced lines, and return their number."""
     cursor.execute(
         """INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts)
         SELECT c.run, c.position, c.job, j.error_code, j.error, '[]'

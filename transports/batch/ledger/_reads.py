@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 from ..._internal.database import Cursor, Transactions, Value, without_nul
@@ -152,7 +153,6 @@ def _end_of_window(
 
 
 def _range_condition(order: _Order, after: tuple[Value, ...], until: _SortKey | None) -> tuple[str, tuple[Value, ...]]:
-    """Return the SQL condition for jobs after a sort key, if it is not empty, up to another one, and its values."""
     condition = f"AND {order.column} IS NOT NULL"
     values: tuple[Value, ...] = ()
     if after:
@@ -174,7 +174,6 @@ def _sort_key(cells: tuple[Value, ...]) -> _SortKey:
 
 
 def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
-    """Return the keys of the jobs that have a copy with the id ``text``."""
     if not text:
         return []
     cursor.execute(
@@ -186,7 +185,6 @@ def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
 
 
 def _filter_condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the SQL condition for the filters of a query, and its values."""
     condition = ""
     values: tuple[str, ...] = ()
     if query.code is not None:
@@ -258,15 +256,6 @@ class _Ended:
     others: Counter[int] = field(default_factory=Counter)
     began: float | None = None
     step: float = 1.0
-
-    def copy(self) -> _Ended:
-        return replace(
-            self,
-            states=self.states.copy(),
-            codes=self.codes.copy(),
-            succeeded=self.succeeded.copy(),
-            others=self.others.copy(),
-        )
 
     def add(self, cursor: Cursor, run: str, after: float, until: float) -> None:
         """Count the jobs with an end after ``after`` and not later than ``until``. Reads only the index."""
@@ -376,7 +365,6 @@ class Tally:
         )
 
     def _begin_recount(self, cursor: Cursor, inputs: frozenset[str]) -> None:
-        """Count the jobs of the run, which has these ``inputs`` now, and forget which of them have ended."""
         self._inputs = inputs
         self._ended = _Ended()
         self._until = 0.0
@@ -391,7 +379,7 @@ class Tally:
             self._until = until
 
         # Recent ends are counted anew each time: transactions with earlier ends may still be committed.
-        ended = self._ended.copy()
+        ended = deepcopy(self._ended)
         ended.add(cursor, self._run, self._until, now + LIMITS.settling)
         return ended, ended.states.total() - self._ended.states.total()
 

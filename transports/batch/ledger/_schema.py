@@ -228,7 +228,6 @@ class SqliteDatabase(SqliteConnection):
 
 
 def _create_lock(path: Path) -> int:
-    """Create and lock a worker's file, and return its handle."""
     while True:
         handle = open_file(path, os.O_RDWR | os.O_CREAT)
         # Another worker may be testing the lock at this moment.
@@ -332,7 +331,6 @@ _SCHEMA = (
 
 
 def make_tables(database: Database, cursor: Cursor) -> None:
-    """Create the tables and indexes unless they exist."""
     # Two concurrent workers must not both create them.
     database.lock(cursor, "schema")
     cursor.execute(database.find_relation, (_LAST,))
