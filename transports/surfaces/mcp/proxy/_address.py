@@ -8,6 +8,7 @@ from codecs import BOM_UTF8
 from collections.abc import Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import httpx2
 import msgspec
@@ -17,11 +18,10 @@ from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....mcp._events import events_of, is_event_stream, message_of
 from ....mcp._servers import HttpServer, has_forgotten_session, http_client
-from ._exchange import failure_message, failure_of, listed_tools
+from ._exchange import Described, failure_message, failure_of, listed_tools
 from ._messages import (
     FIELDS_DECODER,
     MAX_BYTES,
-    PROTOCOL_VERSION,
     UNAVAILABLE,
     Deliver,
     Key,
@@ -41,10 +41,6 @@ SESSION, VERSION = "mcp-session-id", "mcp-protocol-version"
 _MAX_TEXT = 500
 #: Maximum number of bytes that are looked at of a refusal, or of a page in place of an answer.
 _MAX_REFUSAL = 64 * 1024
-
-
-class _Described(msgspec.Struct):
-    protocol_version: str = msgspec.field(name="protocolVersion", default="")
 
 
 class _Call(msgspec.Struct):
@@ -147,7 +143,7 @@ class AddressServer:
         self._deliver: Deliver = _ignore
         self._delivering = asyncio.Lock()
         #: Posts under way, by the key of their request.
-        self._posts: dict[Key, asyncio.Task[None]] = {}
+        self._posts: WeakValueDictionary[Key, asyncio.Task[None]] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_listening = False
         #: Headers of the session: its id, and the protocol version of the handshake.
@@ -206,15 +202,8 @@ class AddressServer:
         task = begin(work, self._fail)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if key is None:
-            return
-
-        def forget(task: asyncio.Task[None]) -> None:
-            if self._posts.get(key) is task:
-                del self._posts[key]
-
-        self._posts[key] = task
-        task.add_done_callback(forget)
+        if key is not None:
+            self._posts[key] = task
 
     def _fail(self, error: BaseException) -> None:
         """End the connection, since a request cannot get its answer."""
@@ -241,20 +230,17 @@ class AddressServer:
 
     def _cancel_post(self, message: Message) -> None:
         key = key_or_none(message.params.request_id)
-        if key in self._posts:
-            self._posts[key].cancel()
+        post = self._posts.get(key) if key is not None else None
+        if post is not None:
+            post.cancel()
 
     def _message_headers(self, message: Message) -> dict[str, str]:
         """Return the headers that repeat parts of a message, as protocol 2026-07-28 asks; none for older protocols."""
         params = message.params
-        try:
-            version = msgspec.json.decode(params.meta.get(PROTOCOL_VERSION, b'""'), type=str)
-        except ValueError:
-            return {}
-        if not version:
+        if not params.version:
             return {}
 
-        headers = {VERSION: encode_header_value(version), "mcp-method": encode_header_value(message.method)}
+        headers = {VERSION: encode_header_value(params.version), "mcp-method": encode_header_value(message.method)}
         # "name", "uri" or "taskId", whose value becomes a header.
         name_field = NAME_BEARING_METHODS.get(message.method)
         if name_field is not None:
@@ -453,7 +439,7 @@ class AddressServer:
         result = message.envelope.result
         try:
             if method == "initialize" and result:
-                version = msgspec.json.decode(result, type=_Described).protocol_version
+                version = msgspec.json.decode(result, type=Described).protocol_version
                 self._session[VERSION] = encode_header_value(version)
             elif method == "tools/list" and result:
                 for tool in listed_tools(result):

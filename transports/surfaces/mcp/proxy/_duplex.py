@@ -88,10 +88,8 @@ class Duplex:
         if message.is_request:
             await self._pass_request(message)
             return
-        if message.is_answer and self._exchange.roots.take_answer(message):
+        if self._exchange.roots.take(message):
             return
-        if message.method == "notifications/roots/list_changed":
-            self._exchange.roots.forget()
         if message.method == "notifications/cancelled" and await self._cancel(message):
             return
         await self._to_server(message.raw)

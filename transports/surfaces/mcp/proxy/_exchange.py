@@ -30,7 +30,6 @@ from ._messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     MAX_BYTES,
-    PROTOCOL_VERSION,
     STATELESS_VERSIONS,
     SUBSCRIPTION_ID,
     Key,
@@ -63,7 +62,9 @@ class _ServerInfo(msgspec.Struct):
     name: str = ""
 
 
-class _Described(msgspec.Struct):
+class Described(msgspec.Struct):
+    """The description that a server gives of itself."""
+
     protocol_version: str = msgspec.field(name="protocolVersion", default="")
     info: _ServerInfo = msgspec.field(name="serverInfo", default_factory=_ServerInfo)
 
@@ -210,12 +211,8 @@ class Exchange:
             async with self._context.reading:
                 result = await self._resource_result(message)
                 return result_message(raw_id, await asyncio.to_thread(encode_json, result))
-        except ABPError as error:
-            data = {"code": error.code}
-            uri = message.params.uri
-            if uri:
-                data = {"uri": uri[:300], **data}
-            return error_message(raw_id, INVALID_PARAMS, error.message, data)
+        except Exception as error:  # noqa: BLE001 - a request has one answer
+            return refusal(raw_id, error, uri=message.params.uri)
 
     async def _resource_result(self, message: Message) -> Fields:
         """Return the result of a request for artifacts: one of them, their list, or their template."""
@@ -228,7 +225,7 @@ class Exchange:
         else:
             result = {"resourceTemplates": [TEMPLATE]}
 
-        if _is_stateless(params.meta):
+        if params.version in STATELESS_VERSIONS:
             # Protocol 2026-07-28 added these fields.
             result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         return result
@@ -415,7 +412,7 @@ class Exchange:
         of resources, since the proxy's artifacts are resources."""
         fields = FIELDS_DECODER.decode(result)
         try:
-            described = msgspec.json.decode(result, type=_Described)
+            described = msgspec.json.decode(result, type=Described)
         except ValueError:
             pass  # these fields have another form; the proxy can do without them
         else:
@@ -464,10 +461,12 @@ def failure_message(error: BaseException) -> str:
     return f"the proxy failed ({type(error).__name__}); its log says more"
 
 
-def refusal(raw_id: bytes, error: Exception) -> bytes:
-    """Return the error for the request with this id in JSON. An unexpected one is logged."""
+def refusal(raw_id: bytes, error: Exception, *, uri: str = "") -> bytes:
+    """Return the error for the request with this id in JSON, about ``uri`` if it has one. An unexpected one is
+    logged."""
     if isinstance(error, ABPError):
-        return error_message(raw_id, INVALID_PARAMS, error.message, {"code": error.code})
+        data = {"uri": uri[:300], "code": error.code} if uri else {"code": error.code}
+        return error_message(raw_id, INVALID_PARAMS, error.message, data)
     logger.error("a request failed in the proxy", exc_info=error)
     return error_message(raw_id, INTERNAL_ERROR, failure_message(error))
 
@@ -477,10 +476,3 @@ def _client_capabilities(message: Message) -> Mapping[str, object]:
         return msgspec.json.decode(message.envelope.params, type=_Client).capabilities
     except (ValueError, RecursionError):
         return {}
-
-
-def _is_stateless(meta: Mapping[str, msgspec.Raw]) -> bool:
-    try:
-        return msgspec.json.decode(meta.get(PROTOCOL_VERSION, b'""'), type=str) in STATELESS_VERSIONS
-    except ValueError:
-        return False

@@ -57,17 +57,17 @@ class Roots:
         self.available = False
         self._allowed = allowed
         self._folders: list[Path] | None = None
-        self._questions: dict[Key, asyncio.Future[bytes]] = {}
+        self._questions: dict[Key | None, asyncio.Future[bytes]] = {}
 
-    def forget(self) -> None:
-        """Forget the folders, since they have changed, and ask again with the next call."""
-        self._folders = None
-        for question in self._questions.values():
-            question.cancel()
+    def take(self, message: Message) -> bool:
+        """Return whether a message of the client answers a question of the proxy. After a change of the folders, the
+        next call asks again."""
+        if message.method == "notifications/roots/list_changed":
+            self._folders = None
+            for question in self._questions.values():
+                question.cancel()
 
-    def take_answer(self, message: Message) -> bool:
-        """Take the answer to a question of the proxy. Return ``False`` if the server asked the question."""
-        if message.key is None or message.key not in self._questions:
+        if not message.is_answer or message.key not in self._questions:
             return False
         question = self._questions.pop(message.key)
         if not question.done():

@@ -65,6 +65,14 @@ class Params(msgspec.Struct):
     progress_token: msgspec.Raw = msgspec.field(name="progressToken", default=msgspec.Raw())
     meta: dict[str, msgspec.Raw] = msgspec.field(name="_meta", default_factory=dict)
 
+    @property
+    def version(self) -> str:
+        """Protocol version of a request without a handshake; empty for any other."""
+        try:
+            return msgspec.json.decode(self.meta.get(PROTOCOL_VERSION, b'""'), type=str)
+        except ValueError:
+            return ""
+
 
 @dataclass(frozen=True)
 class Message:

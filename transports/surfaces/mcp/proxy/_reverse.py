@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from http.cookiejar import DefaultCookiePolicy
+from typing import cast
 
 import httpx2
 from starlette.requests import Request
@@ -122,10 +123,8 @@ class ReverseProxy:
     async def _serve_message(self, received: _Received, message: Message) -> Response:
         """Answer what is for the proxy, and forward all else."""
         exchange = received.exchange
-        if message.is_answer and exchange.roots.take_answer(message):
+        if exchange.roots.take(message):
             return Response(status_code=202)
-        if message.method == "notifications/roots/list_changed":
-            exchange.roots.forget()
         if message.is_request:
             if exchange.is_for_proxy(message) and not await exchange.is_for_server(message):
                 return stream_response(_answer_event(exchange, message))
@@ -246,29 +245,17 @@ class ReverseProxy:
             call = await reading
             received.exchange.add_request(call)
 
-            async with aclosing(self._send_call(replace(received, message=call, body=call.raw))) as events:
-                async for event in events:
-                    yield event
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            yield encode_event(request_refusal(received.raw_id, unreachable(self._server, error)))
+            response = await self._forward(replace(received, message=call, body=call.raw))
+            if isinstance(response, StreamingResponse):
+                async with aclosing(cast("AsyncGenerator[bytes, None]", response.body_iterator)) as events:
+                    async for event in events:
+                        yield event
+            else:
+                yield encode_event(bytes(response.body))
         except Exception as error:  # noqa: BLE001 - a request has one answer
             yield encode_event(request_refusal(received.raw_id, error))
         finally:
             reading.cancel()
-
-    async def _send_call(self, received: _Received) -> AsyncGenerator[bytes, None]:
-        """Send a call, and yield the events of the response; a single answer becomes an event."""
-        response = await self._send_upstream(received.request, received.body)
-        async with aclosing(response):
-            if response.status_code >= 300:
-                yield encode_event(await refusal_of(self._server, response, received.raw_id))
-            elif is_event_stream(response):
-                async with aclosing(_rewrite_events(response, received)) as events:
-                    async for event in events:
-                        yield event
-            else:
-                body = await read_body(response)
-                yield encode_event(await _rewrite_message(body, received))
 
 
 async def _wait_for_disconnection(request: Request) -> None:
@@ -278,10 +265,7 @@ async def _wait_for_disconnection(request: Request) -> None:
 
 
 async def _answer_event(exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
-    try:
-        yield encode_event(await exchange.answer(message))
-    except Exception as error:  # noqa: BLE001 - a request has one answer
-        yield encode_event(request_refusal(bytes(message.envelope.id), error))
+    yield encode_event(await exchange.answer(message))
 
 
 async def _rewrite_events(response: httpx2.Response, received: _Received) -> AsyncGenerator[bytes, None]:

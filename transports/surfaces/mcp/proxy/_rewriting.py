@@ -217,7 +217,7 @@ class _Rewriting:
                     return links
                 return [{**block, "text": shown}, *links]
             case {"type": "resource", "resource": dict(resource)}:
-                return await self._replace_embedded_resource(place, block, resource)
+                return await self._replace_embedded_resource(f"{place}.resource", block, resource)
             case {"data": str(data)} if len(data) > _MIN_REPLACED:
                 mime_type = _text_or_none(block.get("mimeType"))
                 if mime_type or block.get("type") in ("image", "audio"):
@@ -230,21 +230,12 @@ class _Rewriting:
     ) -> list[object] | None:
         """Store the content of a resource in a block. Binary content becomes a link; a text stays as a preview, with
         links after it."""
-        mime_type = _text_or_none(resource.get("mimeType"))
-        filename = filename_of(resource.get("uri"))
-        blob = resource.get("blob")
-        text = resource.get("text")
-
-        if isinstance(blob, str):
-            ref = await self._store_base64(f"{place}.resource.blob", blob, mime_type, filename)
-            return self._links([ref], block, resource)
-
-        if isinstance(text, str):
-            shown, refs = await self._store_text(f"{place}.resource.text", text, mime_type, filename)
-            shortened = {**block, "resource": {**resource, "text": shown or _describe_refs(refs)}}
-            return [shortened, *self._links(refs, block)]
-
-        return None
+        shown, refs = await self._store_resource(place, resource)
+        if not refs:
+            return None
+        if isinstance(resource.get("blob"), str):
+            return self._links(refs, block, resource)
+        return [{**block, "resource": {**resource, "text": shown}}, *self._links(refs, block)]
 
     def _links(
         self, refs: Sequence[ArtifactRef], block: Mapping[str, object], resource: Mapping[str, object] | None = None
@@ -290,23 +281,32 @@ class _Rewriting:
         if _is_view(item):
             return None
 
-        mime_type = _text_or_none(item.get("mimeType"))
-        filename = filename_of(item.get("uri"))
-        match item:
-            case {"blob": str(blob)}:
-                del item["blob"]
-                refs = [await self._store_base64(f"{place}.blob", blob, mime_type, filename)]
-                item["text"] = _describe_refs(refs)
-                item["mimeType"] = "text/plain"
-            case {"text": str(text)}:
-                shown, refs = await self._store_text(f"{place}.text", text, mime_type, filename)
-                item["text"] = shown or _describe_refs(refs)
-            case _:
-                return None
+        shown, refs = await self._store_resource(place, item)
+        if not refs:
+            return None
+        item["text"] = shown
+        if isinstance(item.get("blob"), str):
+            del item["blob"]
+            item["mimeType"] = "text/plain"
 
         meta = members_of(item.get("_meta"))
         facts = [_artifact_facts(ref) for ref in refs]
         return [{**item, "_meta": {**meta, f"{META_PREFIX}artifacts": facts}}]
+
+    async def _store_resource(self, place: str, resource: Mapping[str, object]) -> tuple[str, list[ArtifactRef]]:
+        """Store the content of a resource. Return the artifacts, none for a resource without content, after the text to
+        show instead."""
+        mime_type = _text_or_none(resource.get("mimeType"))
+        filename = filename_of(resource.get("uri"))
+        shown = ""
+        match resource:
+            case {"blob": str(blob)}:
+                refs = [await self._store_base64(f"{place}.blob", blob, mime_type, filename)]
+            case {"text": str(text)}:
+                shown, refs = await self._store_text(f"{place}.text", text, mime_type, filename)
+            case _:
+                refs = []
+        return shown or _describe_refs(refs), refs
 
     # --- values -------------------------------------------------------------------------------------------------------
 
