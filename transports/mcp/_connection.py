@@ -240,7 +240,6 @@ class Connection:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def _on_message(self, message: IncomingMessage) -> None:
-        """Pass a notification of the server on to the session."""
         match message:
             case types.ToolListChangedNotification():
                 self._emit(Message("capabilities/changed", {}))
@@ -473,7 +472,6 @@ async def in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[
 async def _exchange(
     connection: Connection, request: types.Request[Any, Any], progress: ProgressFnT | None
 ) -> dict[str, Any]:
-    """Send a request and answer the server's questions until it returns a result."""
     # The client has no session any more once the server is gone, perhaps while a person answers. The session itself
     # then says that the connection is closed.
     session = connection.client.session
@@ -506,7 +504,6 @@ async def _send_once(
     request: types.Request[Any, Any],
     progress: ProgressFnT | None,
 ) -> dict[str, Any]:
-    """Send a request, and return its result or the questions of the server."""
     try:
         raw = await session.send_request(request, _Raw, progress_callback=progress)
     except MCPError as error:

@@ -132,7 +132,6 @@ def http_client(
 
 
 def _check_headers(server: HttpServer) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a header that cannot be sent."""
     check_headers(server.headers, str(server))
     for name in server.headers:
         if name.lower() in ("content-length", "transfer-encoding"):
@@ -215,7 +214,6 @@ def _server_at(url: str, headers: Mapping[str, str] | None = None, name: str = "
 
 
 def _read_server(place: str) -> Server:
-    """Return the server of an entry, ``FILE#NAME``, of a configuration file."""
     file = place
     name = ""
     if "#" in place:
@@ -258,7 +256,6 @@ def _read_listed_servers(file: str) -> dict[str, object]:
 
 
 def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Server:
-    """Return the server ``name`` of an entry, with the member names of several agents. ``where`` is for errors."""
     kind = entry.get("type", entry.get("transport"))
     if kind == "sse":
         raise UsageError(

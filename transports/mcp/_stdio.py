@@ -96,7 +96,6 @@ async def start_process(
 
 
 async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: int | None) -> ServerProcess:
-    """Start the process of a server, with pipes for stdin and stdout."""
     command = server.command
     # Windows starts no process by the name npx: its file is npx.cmd.
     if os.name == "nt":
@@ -198,7 +197,6 @@ async def end_process(process: ServerProcess) -> None:
 
 
 async def _end_process(process: ServerProcess) -> None:
-    """End the process group as :func:`end_process` describes."""
     if not _HAS_GROUPS:
         from ..playwright._process import kill, process_tree
 
@@ -357,7 +355,6 @@ def exit_soon() -> None:
 
 
 def _parent_watch() -> Callable[[], bool]:
-    """Return a function that returns whether the parent process is still running."""
     parent = os.getppid()
     if os.name != "nt":
         return lambda: os.getppid() == parent

@@ -40,6 +40,7 @@ from ..protocol._strict_json import (
     in_thread_if_long,
     is_deeper,
     is_larger,
+    items_of,
 )
 from ._events import encode_event, events_of, is_event_stream, message_of
 from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client, network_variables
@@ -153,7 +154,6 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         await self._stream.aclose()
 
     async def _repair_message(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
-        """Return the message for the SDK; ``None`` if the message is dropped."""
         if not isinstance(message, SessionMessage):
             return message
 
@@ -209,7 +209,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
             shown["content"] = []
 
         if "tools" in whole:
-            tools = whole["tools"] if isinstance(whole["tools"], list) else []
+            tools = items_of(whole["tools"])
             if is_large:
                 whole["tools"], shown["tools"] = await asyncio.to_thread(_sort_tools, tools)
             else:
@@ -258,7 +258,6 @@ def _repair_cursor(result: dict[str, Any]) -> None:
 
 
 def _without_items(value: object) -> object:
-    """Return an empty object or list in place of one, and any other value as it is."""
     if isinstance(value, dict | list):
         return type(value)()
     return value
@@ -409,7 +408,6 @@ def _broken_answer(request_id: int, error: Exception) -> bytes:
 
 
 async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Response) -> None:
-    """Replace the stream of a response by one that is limited and converted for the SDK."""
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     limit = max_message_bytes(max_bytes)
     coding = response.headers.get("content-encoding", "identity").lower()
@@ -468,7 +466,6 @@ class _Body(httpx2.AsyncByteStream):
         self._convert = convert
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the whole body, converted, or in place of one that breaks off the error of its request."""
         parts: list[bytes] = []
         size = 0
         try:
@@ -682,7 +679,6 @@ async def stdio_streams(
 
 
 async def _end_server(process: ServerProcess, tasks: Sequence[asyncio.Task[None]]) -> None:
-    """End a server's process, then the tasks that read and write its streams."""
     try:
         await end_process(process)
     finally:

@@ -21,9 +21,11 @@ import mcp_types as types
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from pydantic import ValidationError
 
+from .._internal.recent import Recent
 from .._internal.tasks import in_thread
 from ..base import Features, Transport
 from ..errors import CapabilityError, ProtocolError, TooLarge, UsageError, no_answer
+from ..protocol._strict_json import items_of
 from ..protocol._times import checked_timeout
 from ..protocol.messages import PROTOCOL_VERSION, Message, ServerCall
 from ._connection import Connection, Reconnector, in_thread_if_large, list_tools, map_errors, send_request
@@ -152,7 +154,6 @@ class MCPTransport(Transport):
         return Message(f"{message.type}-result", answer, id=message.id)
 
     async def _answer(self, request: str, payload: Any) -> object:
-        """Return the payload of the reply to a request of any type but a call."""
         match request:
             case "initialize":
                 return await self._initialize()
@@ -217,7 +218,6 @@ class MCPTransport(Transport):
         return [to_capability(tool) for tool in tools]
 
     async def _call_tool(self, message: Message) -> Message:
-        """Call a tool and return its result as the reply to ``capabilities/call``."""
         payload: Any = message.payload
         connection = self._reconnector.connection()
         name = payload["capability"]
@@ -319,7 +319,6 @@ class MCPTransport(Transport):
         return result_json
 
     async def _require_allowed(self, method: str, params: Mapping[str, object]) -> None:
-        """Raise :class:`~transports.errors.CapabilityError` unless a view may send this request."""
         if method not in _RELAYED:
             raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": types.METHOD_NOT_FOUND})
 
@@ -349,8 +348,7 @@ class MCPTransport(Transport):
         result = await send_request(connection, request)
         _warn_if_repaired("resources/read", result)
 
-        contents = result.get("contents")
-        resource: dict[str, object] = {"contents": contents if isinstance(contents, list) else []}
+        resource: dict[str, object] = {"contents": items_of(result.get("contents"))}
         if connection.is_modern:
             lifetime = result.get("ttlMs")
             resource["ttl"] = lifetime / 1000 if isinstance(lifetime, int | float) else 0
@@ -393,7 +391,6 @@ class MCPTransport(Transport):
 
 
 async def _arguments_of(message: Message, tool: types.Tool | None) -> Any:
-    """Return the parameters of a call with their content as base64."""
     payload: Any = message.payload
     if not message.content:
         return payload["params"]
@@ -426,7 +423,6 @@ def _with_unknown_tool(answer: dict[str, object]) -> dict[str, object]:
 
 
 def _read_result(tool: types.Tool | None, result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
-    """Return the answer that a tool's result makes, and warnings about it."""
     output_schema = tool.output_schema if tool is not None else None
     return to_answer(result), result_warnings(result, output_schema)
 
@@ -442,14 +438,11 @@ class Offered:
 
     def __init__(self, list_page: ListPage) -> None:
         self._list_page = list_page
-        self._remembered: dict[str, None] = {}
+        self._remembered: Recent[str, None] = Recent(LIMITS.resource_uris)
 
     def add_links(self, result: Mapping[str, object]) -> None:
         """Remember the links in a result of a tool."""
-        blocks = result.get("content")
-        if not isinstance(blocks, list):
-            return
-        for block in blocks:
+        for block in items_of(result.get("content")):
             match block:
                 case {"type": "resource_link", "uri": uri} | {"type": "resource", "resource": {"uri": uri}}:
                     self._remember(uri)
@@ -489,25 +482,17 @@ class Offered:
                 # Many servers have only one of the two lists.
                 return
 
-            items = page.get(key)
-            if isinstance(items, list):
-                for item in items:
-                    if isinstance(item, Mapping):
-                        yield item
+            for item in items_of(page.get(key)):
+                if isinstance(item, Mapping):
+                    yield item
             next_cursor = page.get("nextCursor")
             if not isinstance(next_cursor, str):
                 return
             cursor = next_cursor
 
     def _remember(self, uri: object) -> None:
-        """Add a URI as the newest, even if it is there. The oldest is forgotten at the limit."""
-        if not isinstance(uri, str) or len(uri) > LIMITS.resource_uri_chars:
-            return
-        self._remembered.pop(uri, None)
-        self._remembered[uri] = None
-        if len(self._remembered) > LIMITS.resource_uris:
-            oldest = next(iter(self._remembered))
-            del self._remembered[oldest]
+        if isinstance(uri, str) and len(uri) <= LIMITS.resource_uri_chars:
+            self._remembered[uri] = None
 
 
 def _matches(template: object, uri: str) -> bool:

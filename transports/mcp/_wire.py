@@ -27,6 +27,7 @@ from ..protocol._strict_json import (
     PARSED_ON_LOOP,
     encode_json,
     in_thread_if_long,
+    items_of,
     members_of,
     objects_in,
     without_half_pairs,
@@ -187,7 +188,6 @@ def unreadable(reason: Exception) -> tuple[int, str]:
 
 
 def _reading_problem(error: Exception) -> str:
-    """Return why a message could not be read, in words."""
     if isinstance(error, ProtocolError):
         return error.message[:200]
     return "it is not a JSON-RPC message"
@@ -238,7 +238,7 @@ def _is_readable_error(error: object) -> bool:
 
 def _repair_error(error: object) -> dict[str, object]:
     """Return an error that the SDK reads: with the server's ``data``, and a code that is a text in its message."""
-    fields = error if isinstance(error, dict) else {}
+    fields = members_of(error)
     message = fields.get("message", error)
     if not isinstance(message, str):
         message = encode_json(error).decode()
@@ -408,7 +408,6 @@ def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema:
 
 
 def _to_argument(item: Found, schema: Mapping[str, object]) -> object:
-    """Return content as base64 text or as a descriptor, as the schema of the parameters declares."""
     if not _declares_string(schema, item.path):
         return to_descriptor(item.binary)
     binary = item.binary
@@ -500,7 +499,6 @@ def _repeats_structured(block: object, structured: object) -> bool:
 
 
 def _text_repeats(text: str, structured: object) -> bool:
-    """Return whether a text is the structured content or its only member, as it is or as JSON."""
     values = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         values += structured.values()
@@ -541,10 +539,8 @@ def result_warnings(result: Mapping[str, object], output_schema: object) -> list
 
 def _block_warnings(blocks: object) -> list[str]:
     """Return the faults of the first few faulty content blocks, each with its place."""
-    if not isinstance(blocks, list):
-        return []
     warnings: list[str] = []
-    for index, block in enumerate(blocks):
+    for index, block in enumerate(items_of(blocks)):
         fault = _block_fault(block)
         if fault:
             warnings.append(f"content.{index}: {fault}")
@@ -554,7 +550,6 @@ def _block_warnings(blocks: object) -> list[str]:
 
 
 def _block_fault(block: object) -> str:
-    """Return what is wrong with a content block, or an empty text."""
     if not isinstance(block, dict):
         return f"not a block but {type(block).__name__}"
     kind = block.get("type")
@@ -730,7 +725,6 @@ class Questions:
         return to_sampling_result(await self._answer_to(ElicitationRequest(method="sampling/create", params=payload)))
 
     async def _answer_to(self, question: ElicitationRequest) -> Mapping[str, Any]:
-        """Ask the session a question and wait for its answer."""
         key = str(uuid.uuid4())
         self._pending[key] = asyncio.get_running_loop().create_future()
         self._emit(Message("elicitation/request", question.model_dump(by_alias=True, exclude_none=True), id=key))

@@ -68,7 +68,6 @@ class Diagnosis:
             stack.callback(page.remove_listener, event, receive)
 
     def _on_load_failure(self, request: Request) -> None:
-        """Note a part of the document that could not be fetched."""
         reason = request.failure or "it failed"
         # Not the network, but the policy, or a document that is being left.
         if reason in ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP"):
@@ -190,7 +189,6 @@ class Diagnosis:
         return WhyBlank("its document draws nothing, and no script of it failed")
 
     def _handshake_missing(self) -> WhyBlank:
-        """Return how far the view came with its handshake, and what its author does about it."""
         if self._host.has_begun:
             remedy = "send ui/notifications/initialized once the answer to ui/initialize is there"
             return WhyBlank("it asked for its host and did not finish the handshake", remedy)
@@ -212,7 +210,6 @@ class Diagnosis:
 
 
 def _blocked_by(violation: str) -> tuple[str, str]:
-    """Return the directive that was violated, and the address that it forbids, or empty texts."""
     report = _VIOLATION.search(violation)
     if report is None:
         return "", ""

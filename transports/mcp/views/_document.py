@@ -208,7 +208,6 @@ def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] 
 
 
 def _sort_domains(domains: Sequence[Any]) -> tuple[list[str], list[str]]:
-    """Return the declared domains that are allowed, and the refused ones, each with the reason."""
     allowed: list[str] = []
     refused: list[str] = []
     for domain in domains:
@@ -233,7 +232,6 @@ def policy_remedy(directive: str, address: str) -> str:
 
 
 def _why_refused(domain: object) -> str:
-    """Return why a declared source is refused, or an empty text."""
     source = _SOURCE.fullmatch(domain) if isinstance(domain, str) else None
     if source is None:
         return "it is not an origin"

@@ -26,7 +26,7 @@ from ..._internal.tasks import in_thread
 from ...errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ...playwright._scripts import load_script
 from ...protocol._find_content import last_segment
-from ...protocol._strict_json import decode_json, decode_user_json, encode_json, parser_limits
+from ...protocol._strict_json import decode_json, decode_user_json, encode_json, items_of, members_of, parser_limits
 from ...protocol.binary import BinaryData, Handle
 from ...protocol.messages import package_version
 
@@ -376,8 +376,6 @@ SaveFile: TypeAlias = Callable[[BinaryData], Awaitable[None]]
 
 
 class _Refused(Exception):
-    """A request that is answered with a JSON-RPC error."""
-
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
@@ -497,7 +495,6 @@ class Host:
         return not ability or ability in self._profile.capabilities
 
     def _refuse_unsupported(self, method: str, params: Mapping[str, object]) -> _Refused:
-        """Return the error for a request that this host does not support, and record the request."""
         _, ability, kind = _METHODS[method]
         refused = _Refused(METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {ability}")
         if kind is not None:
@@ -528,8 +525,7 @@ class Host:
         if not self.has_begun:
             self.has_begun = True
             self.app_info = {"name": request.app_info.name, "version": request.app_info.version}
-            capabilities = params.get("appCapabilities")
-            self.app_capabilities = capabilities if isinstance(capabilities, dict) else {}
+            self.app_capabilities = members_of(params.get("appCapabilities"))
             self._modes_of_view = request.app_capabilities.available_display_modes
         return {
             "protocolVersion": PROTOCOL_VERSION,
@@ -601,9 +597,7 @@ class Host:
         """Return the files of an embedded resource, or of a link, read through the server."""
         match item:
             case {"type": "resource_link", "uri": str(uri)}:
-                contents = (await self._relay("resources/read", {"uri": uri})).get("contents")
-                if not isinstance(contents, list):
-                    return []
+                contents = items_of((await self._relay("resources/read", {"uri": uri})).get("contents"))
                 return [_file_of(resource) for resource in contents[: _LIMITS.files]]
             case {"type": "resource", "resource": dict(resource)}:
                 return [_file_of(resource)]
@@ -612,7 +606,6 @@ class Host:
     def _record(
         self, kind: RequestKind, params: Mapping[str, object], answer: Mapping[str, object]
     ) -> Mapping[str, object]:
-        """Record a request of the view, and return the answer to it."""
         self._request_count += 1
         request = ViewRequest(kind, params, answer, self._current_call())
         record = self._records.setdefault(kind, _Record())

@@ -37,7 +37,7 @@ from ...playwright._page_tools import NO_WEBRTC
 from ...playwright._page_transport import PageTransport
 from ...playwright._received import ViewMessage
 from ...playwright._source import PageSource
-from ...protocol._strict_json import encode_json
+from ...protocol._strict_json import encode_json, items_of, members_of
 from ...protocol.binary import BinaryData
 from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
 from .._wire import error_answer, result_warnings, to_answer, to_arguments
@@ -256,7 +256,6 @@ class ViewTransport(PageTransport):
         )
 
     async def _repeat_handshake(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
-        """Answer the handshake of a view that has reloaded itself, as hosts do."""
         self._reloads += 1
         max_reloads = 10
         if self._reloads > max_reloads or self.frame.url != self._address:
@@ -273,7 +272,6 @@ class ViewTransport(PageTransport):
             await self._send_result(agent, opened)
 
     def _view_html(self, opened: OpenedTool) -> str:
-        """Return the HTML of the view, with ``window.openai`` if the imitated host has it."""
         if not self._profile.openai:
             return opened.document.html
         context = self._context
@@ -423,10 +421,8 @@ class ViewTransport(PageTransport):
             logger.warning("the view could not list its tools: %.500r", answer)
             return []
 
-        tools = answer["result"].get("tools")
-        usable: list[Mapping[str, object]] = []
-        if isinstance(tools, list):
-            usable = [tool for tool in tools if isinstance(tool, dict)]
+        tools = items_of(answer["result"].get("tools"))
+        usable: list[Mapping[str, object]] = [tool for tool in tools if isinstance(tool, dict)]
         max_tools = 500
         if len(usable) > max_tools:
             logger.warning("the view has more than %s tools; the rest is left out", max_tools)
@@ -435,13 +431,10 @@ class ViewTransport(PageTransport):
         return usable
 
     async def _call_view(self, message: Message, timeout: float) -> Message:
-        """Call a tool of the view, and return its result as the reply to ``capabilities/call``."""
         payload: Any = message.payload
         tool = self._tools.get(payload["capability"], {})
         if message.content:
-            schema = tool.get("inputSchema")
-            if not isinstance(schema, Mapping):
-                schema = {}
+            schema = members_of(tool.get("inputSchema"))
             arguments = await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
             message = replace(message, payload={**payload, "params": arguments}, content=())
 

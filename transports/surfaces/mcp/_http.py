@@ -286,8 +286,6 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _uvicorn_server(app: ASGIApp, host: str, port: int, connections: Connections) -> _Uvicorn:
-    """Return the server, whose connections and running requests are counted in ``connections``."""
-
     async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
         with connections.serving():
             await app(scope, receive, send)
@@ -643,7 +641,6 @@ class ScopeChallenge:
         return None
 
     def _challenge(self, error: UsageError) -> JSONResponse:
-        """Return the answer 403 that names the missing scopes in ``WWW-Authenticate`` (RFC 6750)."""
         scopes = error.details["scopes"]
         assert isinstance(scopes, list)
         parts = [

@@ -125,7 +125,6 @@ class MessageCheck:
         return True
 
     async def _read_body(self, request: Request) -> bytes | Response:
-        """Return the body, or the response to one with too many bytes, values or names."""
         counter = ValueCounter()
 
         def refuse(chunk: bytes, size: int) -> Response | None:

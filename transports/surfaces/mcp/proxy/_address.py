@@ -256,7 +256,6 @@ class AddressServer:
         return headers
 
     async def _post(self, line: bytes, posted: _Posted, headers: Mapping[str, str]) -> None:
-        """Post a message, and deliver all that the server answers."""
         all_headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
         async with self._client.stream("POST", self._server.url, content=line, headers=all_headers) as response:
             if posted.method == "initialize":
@@ -289,7 +288,6 @@ class AddressServer:
             logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
 
     def _no_answer_in(self, body: bytes) -> str:
-        """Return the reason why a response is no answer, with its text, which may be the page of a login."""
         beginning = body[:_MAX_REFUSAL].decode("utf-8", "replace")
         text = " ".join(self._server.redact(beginning).split())
         return f"{self._server} sent no answer, but: {text[:_MAX_TEXT]}"
@@ -308,7 +306,6 @@ class AddressServer:
             self._ended.set_result(None)
 
     async def _read_stream(self, response: httpx2.Response, posted: _Posted) -> None:
-        """Read a stream of events until its request is answered. Resume a broken stream if its events have ids."""
         position = _StreamPosition()
         try:
             await self._read_events(response, position, posted)
@@ -451,7 +448,6 @@ class AddressServer:
 
 
 async def _requests_in(line: bytes) -> dict[Key, bytes]:
-    """Return the ids in JSON of the requests in a batch, by their keys; none for anything but a batch."""
     requests: dict[Key, bytes] = {}
     with suppress(ABPError):
         for item in await read_batch(line):

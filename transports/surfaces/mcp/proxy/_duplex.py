@@ -116,7 +116,6 @@ class Duplex:
         await cancel_and_wait(self._working.values())
 
     async def _pass_request(self, message: Message) -> None:
-        """Answer a request that is for the proxy, or send it to the server, with the files that it names."""
         if self._exchange.is_for_proxy(message):
             self._begin_work(message, self._answer_request)
             return

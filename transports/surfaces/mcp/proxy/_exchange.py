@@ -153,8 +153,6 @@ class Exchange:
         max_remembered = 10_000  # messages about older requests pass unchanged
         #: Requests that the server has not answered.
         self._open: Recent[Key, _Request] = Recent(max_remembered)
-        #: Requests by their progress tokens.
-        self._progress: Recent[Key, Key] = Recent(max_remembered)
         self._warned = False
         #: Requests that the server does not have: an answer of the server to one of them is dropped.
         self.unsent: Collection[Key] = ()
@@ -176,8 +174,6 @@ class Exchange:
         token = key_or_none(params.meta.get("progressToken", msgspec.Raw()))
 
         self._open[message.key] = _Request(message.method, tool, token)
-        if token is not None:
-            self._progress[token] = message.key
         if message.method == "initialize":
             self.roots.available = "roots" in _client_capabilities(message)
 
@@ -215,7 +211,6 @@ class Exchange:
             return refusal(raw_id, error, uri=message.params.uri)
 
     async def _resource_result(self, message: Message) -> Fields:
-        """Return the result of a request for artifacts: one of them, their list, or their template."""
         params = message.params
         if message.method == "resources/read":
             max_bytes = 64 << 20
@@ -291,12 +286,9 @@ class Exchange:
 
     def forget_request(self, key: Key) -> None:
         """Forget a request that has its answer, or needs none."""
-        request = self._open.pop(key, None)
-        if request is not None and request.progress is not None:
-            self._progress.pop(request.progress, None)
+        self._open.pop(key, None)
 
     async def _pass_batch(self, line: bytes) -> ClientMessage | None:
-        """Return a list of messages as it goes to the client, without those that are dropped."""
         try:
             messages = [await self.to_client(item) for item in await read_batch(line)]
         except ProtocolError:
@@ -354,16 +346,11 @@ class Exchange:
         params = message.params
         if message.method == "notifications/progress":
             token = key_or_none(params.progress_token)
-            if token is None:
-                return None
-            return self._progress.get(token)
+            related = (key for key, request in self._open.items() if request.progress == token)
+            return None if token is None else next(related, None)
         return key_or_none(params.meta.get(SUBSCRIPTION_ID, msgspec.Raw()))
 
     async def _pass_answer(self, message: Message, request: _Request) -> bytes:
-        """Return an answer as it goes to the client, and count its bytes."""
-        if request.progress is not None:
-            self._progress.pop(request.progress, None)
-
         rewritten: Rewritten | None = None
         if message.envelope.result:
             try:
@@ -400,7 +387,6 @@ class Exchange:
         return None
 
     async def _rewrite_content(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
-        """Return the result of a call, a prompt or a resource with links for its large content."""
         tool = self.facts.tools.get(request.tool)
         output_schema = tool.output_schema if tool is not None else None
         name = request.tool or request.method.replace("/", ".")

@@ -24,7 +24,7 @@ from ....artifacts.local._tree import open_beneath
 from ....errors import TooLarge, UsageError
 from ....protocol._find_content import Place, field_of, replace
 from ....protocol._media import OCTET_STREAM
-from ....protocol._strict_json import encode_json
+from ....protocol._strict_json import encode_json, items_of, members_of
 from ...shared._capability_tools import resolve_reference
 from ._messages import FIELDS_DECODER, Key, Message, fields_of, to_raw
 
@@ -214,7 +214,6 @@ class FileParams:
 
 
 def _with_argument_values(message: Message, values: Mapping[Place, object]) -> bytes:
-    """Return a call with other values at some places in its arguments."""
     fields = fields_of(message.raw)
     params = FIELDS_DECODER.decode(fields["params"])
     arguments = replace(msgspec.json.decode(params["arguments"]), values)
@@ -314,12 +313,9 @@ def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, 
         if has_enough or len(place) >= _MAX_DEPTH:
             continue
         for key in ("anyOf", "oneOf", "allOf"):
-            choices = part.get(key)
-            if isinstance(choices, list):
-                unvisited += [(place, choice) for choice in choices[:100]]
-        properties = part.get("properties")
-        if isinstance(properties, dict):
-            unvisited += [((*place, name), inner) for name, inner in islice(properties.items(), 100)]
+            unvisited += [(place, choice) for choice in items_of(part.get(key))[:100]]
+        properties = members_of(part.get("properties"))
+        unvisited += [((*place, name), inner) for name, inner in islice(properties.items(), 100)]
         if "items" in part:
             unvisited.append(((*place, None), part["items"]))
 

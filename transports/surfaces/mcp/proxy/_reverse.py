@@ -121,7 +121,6 @@ class ReverseProxy:
         return await self._serve_message(replace(received, message=message), message)
 
     async def _serve_message(self, received: _Received, message: Message) -> Response:
-        """Answer what is for the proxy, and forward all else."""
         exchange = received.exchange
         if exchange.roots.take(message):
             return Response(status_code=202)
@@ -269,7 +268,6 @@ async def _answer_event(exchange: Exchange, message: Message) -> AsyncGenerator[
 
 
 async def _rewrite_events(response: httpx2.Response, received: _Received) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a stream with their messages as they go to the client."""
     try:
         async with aclosing(response), aclosing(events_of(response, MAX_BYTES)) as events:
             async for event in events:
@@ -337,7 +335,6 @@ class Bodies:
         return body.replace(b"\n", b" ").replace(b"\r", b" ").strip()
 
     def _refuse_oversized(self, user: str, size: int) -> Response | None:
-        """Return the response to a request of so many bytes so far if it is over a limit."""
         if size > MAX_BYTES:
             message = f"the request has more than {MAX_BYTES:,} bytes, which is the limit; send less at once"
             return refusal(413, message, code=TooLarge.code)

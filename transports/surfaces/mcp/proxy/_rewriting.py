@@ -358,7 +358,6 @@ class _Rewriting:
         return max(MIN_BYTES, min(_PREVIEW_BYTES, self._limit))
 
     async def _store_files_in(self, place: str, tree: object) -> tuple[object, list[ArtifactRef]]:
-        """Store the files in a JSON tree. Return the tree with references in their places, and the artifacts."""
         try:
             files = await in_thread(self._find_files, tree)
         except ProtocolError:  # nested too deeply
@@ -567,7 +566,6 @@ def _parse_json_tree(text: str) -> object:
 
 
 def _describe_shape(tree: object) -> str:
-    """Describe a JSON tree in words: its keys, or the number of its items and the keys of the first."""
     if isinstance(tree, dict):
         return f"an object with {_list_keys(tree)}"
     assert isinstance(tree, list)
@@ -585,7 +583,6 @@ def _list_keys(fields: Mapping[str, object]) -> str:
 
 
 def _find_long_texts(tree: object, limit: int) -> list[Place]:
-    """Return the places of the texts in a JSON tree that have more than ``limit`` bytes."""
     places: list[Place] = []
     unvisited: list[tuple[Place, object]] = [((), tree)]
     while unvisited:

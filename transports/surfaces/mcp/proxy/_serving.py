@@ -139,7 +139,6 @@ class _Sessions:
                     self._end_session(user, name)
 
     def _live_session(self, user: str, name: str | None) -> Session | None:
-        """Return a session, or ``None`` if there is none or its server has ended."""
         session = self._sessions.get((user, name))
         if session is not None and not session.is_alive:
             self._end_session(user, name)
@@ -180,7 +179,6 @@ class _Sessions:
     async def _answer_post(
         self, request: Request, user: str, answer: Callable[[Message], Awaitable[Response]]
     ) -> Response:
-        """Return the ``answer`` to the message in a request, or a refusal of the request."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -440,7 +438,6 @@ def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes
 
 
 def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:
-    """Replace the proxy's ids in the ``params`` or the ``result`` of a message."""
     try:
         fields = FIELDS_DECODER.decode(value)
     except ValueError:

@@ -70,7 +70,6 @@ def _size_of(answer: bytes, result: bytes | msgspec.Raw) -> Size:
 
 
 def _picture_sizes(result: bytes | msgspec.Raw) -> list[int]:
-    """Return the length of the base64 of each picture in a result."""
     try:
         decoded = _RESULT_DECODER.decode(result)
     except (ValueError, RecursionError):
