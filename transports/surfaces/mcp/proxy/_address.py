@@ -321,21 +321,29 @@ class AddressServer:
         """Ask for the events after the last one, until the request is answered. Give up after five attempts in a row
         without an event."""
         max_failures = 5
-        failures = 0
-        while position.last_id and not posted.is_answered and failures < max_failures:
-            failures += 1
-            await asyncio.sleep(position.delay(failures))
+        while position.last_id and not posted.is_answered and position.failures < max_failures:
+            await asyncio.sleep(position.delay())
+            if not await self._get_events(position, posted):
+                return
 
-            last_id = position.last_id
-            headers = self._resume_headers(last_id)
-            with suppress(httpx2.HTTPError, httpx2.StreamError):
-                async with self._client.stream("GET", self._server.url, headers=headers) as response:
-                    if response.status_code < 300:
-                        await self._read_events(response, position, posted)
-                    elif response.status_code < 500:
-                        return
-            if position.last_id != last_id:
-                failures = 0
+    async def _listen(self) -> None:
+        """Keep the stream open on which the server sends messages of its own, if it has such a stream."""
+        position = _StreamPosition()
+        while await self._get_events(position, _Posted({})):
+            await asyncio.sleep(position.delay())
+
+    async def _get_events(self, position: _StreamPosition, posted: _Posted) -> bool:
+        """Deliver the messages of a stream from its position. Return whether it may be opened again: the server has not
+        refused it, or only now."""
+        headers = self._resume_headers(position.last_id)
+        try:
+            async with self._client.stream("GET", self._server.url, headers=headers) as response:
+                if response.status_code >= 300 or not is_event_stream(response):
+                    return response.status_code >= 500 and position.was_open
+                await self._read_events(response, position, posted)
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            logger.info("%s", unreachable(self._server, error).message)
+        return True
 
     def _resume_headers(self, last_id: str) -> list[tuple[bytes, bytes]]:
         """Return the headers of a request for the events after ``last_id``, as bytes, since ids need not be ASCII."""
@@ -347,8 +355,10 @@ class AddressServer:
 
     async def _read_events(self, response: httpx2.Response, position: _StreamPosition, posted: _Posted) -> None:
         """Deliver the messages of a stream, until its end or until the requests of ``posted`` are answered."""
+        position.was_open = True
         async with aclosing(events_of(response, MAX_BYTES)) as events:
             async for event in events:
+                position.failures = 0
                 position.last_id = event.id
                 if event.retry is not None:
                     milliseconds = min(max(event.retry, 100), 60_000)
@@ -358,27 +368,6 @@ class AddressServer:
                     await self._take_message(raw, posted)
                 if posted.is_answered:
                     return
-
-    async def _listen(self) -> None:
-        """Keep the stream open on which the server sends messages of its own, if it has such a stream."""
-        position = _StreamPosition()
-        no_request = _Posted({})
-        was_open = False
-        attempt = 0
-        while True:
-            try:
-                headers = self._resume_headers(position.last_id)
-                async with self._client.stream("GET", self._server.url, headers=headers) as response:
-                    if response.status_code not in (404, 405) and is_event_stream(response):
-                        was_open = True
-                        attempt = 0
-                        await self._read_events(response, position, no_request)
-                    elif response.status_code < 500 or not was_open:
-                        return
-            except (httpx2.HTTPError, httpx2.StreamError) as error:
-                logger.info("%s", unreachable(self._server, error).message)
-            attempt += 1
-            await asyncio.sleep(position.delay(attempt))
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -466,15 +455,18 @@ def _note_answer(message: Message, posted: _Posted) -> bool:
 
 @dataclass(slots=True)
 class _StreamPosition:
-    """The id of the last event of a stream, and the delay in seconds that the server wants before it is resumed."""
+    """The id of the last event of a stream, the delay in seconds that the server wants before it is resumed, and the
+    number of times in a row that it ended without an event."""
 
     last_id: str = ""
     retry: float | None = None
+    failures: int = 0
+    was_open: bool = False
 
-    def delay(self, attempt: int) -> float:
-        if self.retry is None:
-            return backoff_delay(attempt)
-        return self.retry
+    def delay(self) -> float:
+        """Return the seconds until the stream is opened again."""
+        self.failures += 1
+        return backoff_delay(self.failures) if self.retry is None else self.retry
 
 
 async def _ignore(_: object) -> None:
