@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ...protocol._plain_text import redact_url
 from ...protocol._strict_json import members_of
 from . import _answer_checks, _call_checks, _session_checks, _view_checks
-from ._evidence import Check, Evidence, Outcome, Plan, Report
-from ._gather import ConnectOptions, gather
+from ._evidence import Check, ConnectOptions, Evidence, Outcome, Plan, Report
+from ._gather import gather
 
 if TYPE_CHECKING:
     from ...playwright._browser import Browser
@@ -117,6 +117,5 @@ async def check_app(
 
 
 def _name_and_version(evidence: Evidence) -> str:
-    """Return the app's name and version as far as it states them."""
     app = members_of(evidence.session_info.get("app"))
     return " ".join(str(app[key]) for key in ("name", "version") if app.get(key))

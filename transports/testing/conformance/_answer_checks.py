@@ -245,7 +245,6 @@ def _judge_progress(app: Evidence) -> Iterator[str]:
 
 
 def _progress_faults(payload: object) -> Iterator[str]:
-    """Yield what is wrong with a report of progress."""
     fields = members_of(payload)
     if not isinstance(fields.get("operationId"), str):
         yield f"without operationId: {str(payload)[:80]}"

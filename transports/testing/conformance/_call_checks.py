@@ -205,7 +205,6 @@ def _judge_shape(app: Evidence) -> Iterator[str]:
 
 
 def _error_faults(error: object) -> Iterator[str]:
-    """Yield what is wrong with the form of an error."""
     if not isinstance(error, Mapping):
         yield f"error is {str(error)[:60]!r}, not an object"
         return

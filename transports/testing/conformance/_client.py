@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ..._internal.tasks import begin, cancel_and_wait
@@ -62,9 +61,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.disconnect()
 
     @property
@@ -206,7 +203,6 @@ class ContentMeter:
         return [await self._measure(found, _descriptor(data, found)) for found in find(data)]
 
     async def _measure(self, content: Found, node: Mapping[str, object]) -> ContentItem:
-        """Return what is known of one content: its size and its beginning, or the error of reading it."""
         binary = content.binary
         if isinstance(binary, ABPError):
             return ContentItem(content.field, node, None, binary)
@@ -219,7 +215,6 @@ class ContentMeter:
         return item
 
     async def _measure_content(self, item: ContentItem, binary: BinaryData) -> None:
-        """Set the size and the beginning of ``item``, by whichever way its content can be read."""
         content = binary.content
         if isinstance(content, Download) and not content.url.lower().startswith("blob:"):
             await self._measure_download(item, binary, content)
@@ -248,7 +243,6 @@ class ContentMeter:
                 item.head = file.read(_HEAD)
 
     async def _measure_download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
-        """Download content without keeping it, and note how the download went."""
         if reference.expires_at is not None:
             item.expires_in = reference.expires_at / 1000 - time.time()
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import groupby, islice
-from typing import Any, Literal, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 
 from ...errors import ABPError, UsageError
@@ -22,6 +23,10 @@ from ...protocol.binary import BinaryData
 from ...protocol.messages import PROTOCOL_VERSION, Effect, Sender, ServerCall
 from ...session._settings import Settings
 from ...session._targets import is_mcp_server
+
+if TYPE_CHECKING:
+    from ...playwright._browser import Browser
+    from ...playwright._source import StorageState
 
 #: Way to reach the app. Some rules apply only to some kinds.
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp", "mcp"]
@@ -288,6 +293,18 @@ class Plan:
         return ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectOptions:
+    """Options of :func:`transports.connect` with which an app is reached."""
+
+    transport: str = "auto"
+    browser: Browser | str | None = None
+    storage_state: StorageState | None = None
+    adapter: str | Path | None = None
+    headless: bool | None = None
+    headers: Mapping[str, str] | None = None
+
+
 #: Keys of a tool's metadata in which earlier hosts read the address of its view.
 LEGACY_VIEW_KEYS = ("ui/resourceUri", "openai/outputTemplate")
 
@@ -297,6 +314,12 @@ def view_address(tool: Mapping[str, Any]) -> object:
     meta = members_of(tool.get("_meta"))
     addresses = [members_of(meta.get("ui")).get("resourceUri"), *(meta.get(key) for key in LEGACY_VIEW_KEYS)]
     return next((address for address in addresses if address is not None), None)
+
+
+def view_addresses(tools: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
+    """Return what each tool that has a view declares as its address, by the name of the tool."""
+    addresses = {name: view_address(tool) for name, tool in tools.items()}
+    return {name: address for name, address in addresses.items() if address is not None}
 
 
 def kind_of(target: str, transport: str) -> Kind:
@@ -544,7 +567,6 @@ class Report:
 
 
 def _outcome_lines(outcome: Outcome) -> Iterator[tuple[str, Status | None]]:
-    """Yield the line of a rule, and for a breach its findings, remedies and source."""
     check = outcome.check
     yield f"  {_MARKS[outcome.status]}  {check.id:<18} {check.level:<6} {check.title}", outcome.status
     if outcome.status not in ("failed", "warning"):
@@ -555,7 +577,6 @@ def _outcome_lines(outcome: Outcome) -> Iterator[tuple[str, Status | None]]:
 
 
 def _add_case(suite: ElementTree.Element, outcome: Outcome) -> None:
-    """Add the outcome of a rule to a suite of JUnit XML."""
     check = outcome.check
     case = ElementTree.SubElement(suite, "testcase", classname=f"abp.{check.theme}", name=check.id, time="0")
     fixes = [f"how to fix it: {fix}" for fix in outcome.fixes]

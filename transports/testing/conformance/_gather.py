@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from websockets.exceptions import ConnectionClosed
@@ -33,7 +30,7 @@ from ...session._settings import Settings
 from ...session._targets import reject_options
 from ...websocket._transport import WebSocketTransport
 from ._client import Client, ContentMeter
-from ._evidence import Cancellation, Evidence, Exchange, FaultyCall, Plan, ProbeStep, Trial, kind_of
+from ._evidence import Cancellation, ConnectOptions, Evidence, Exchange, FaultyCall, Plan, ProbeStep, Trial, kind_of
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
 if TYPE_CHECKING:
@@ -110,7 +107,6 @@ async def _wait_for_page_object(page: Page, timeout: float) -> None:
 
 
 async def _run_script(page: Page) -> dict[str, ProbeStep]:
-    """Return the steps of ``page_probe.js`` in the page, by name."""
     script = (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
     options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
     running = asyncio.ensure_future(page.evaluate(script, options))
@@ -232,18 +228,6 @@ def _message_of(envelope: Mapping[str, Any]) -> Message:
     return message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectOptions:
-    """Options of :func:`transports.connect` with which an app is reached."""
-
-    transport: str = "auto"
-    browser: Browser | str | None = None
-    storage_state: StorageState | None = None
-    adapter: str | Path | None = None
-    headless: bool | None = None
-    headers: Mapping[str, str] | None = None
-
-
 async def gather(target: str, plan: Plan, options: ConnectOptions) -> Evidence:
     """Collect the evidence about the app at ``target``. The errors are those of :func:`.check_app`."""
     evidence = Evidence(target, kind_of(target, options.transport), plan.timeout)
@@ -268,7 +252,7 @@ async def _gather_from_server(evidence: Evidence, plan: Plan, options: ConnectOp
             from ._gather_views import gather_views
     except ImportError as error:
         raise UsageError(f"an MCP server: {error}") from error
-    await gather_views(evidence, plan, browser=options.browser, headless=options.headless, headers=options.headers)
+    await gather_views(evidence, plan, options)
 
 
 async def _gather_from_websocket(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
@@ -284,7 +268,6 @@ async def _gather_from_websocket(evidence: Evidence, plan: Plan, options: Connec
 
 
 async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
-    """Collect the evidence about an app in a browser: in a page, an iframe or an extension."""
     if options.headers:
         reject_options({"headers": options.headers}, f"a page; sign in with {spelled('storage_state=')}")
     script: Adapter | None = None
@@ -365,14 +348,11 @@ async def _open_browser(
         return browser
     if headless is None:
         headless = Settings.load().headless
-    options: dict[str, Any] = {"headless": headless}
     folder = extension_folder(target)
     if folder is None:
         await require_listener(target)
-    else:
-        temporary = tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
-        options |= {"extensions": [folder], "profile": Path(stack.enter_context(temporary))}
-    return await stack.enter_async_context(Browser(name=browser, **options))
+    extensions = [] if folder is None else [folder]
+    return await stack.enter_async_context(Browser(name=browser, headless=headless, extensions=extensions))
 
 
 async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
@@ -439,7 +419,6 @@ async def _end_and_reload(evidence: Evidence, plan: Plan, client: Client) -> Non
 
 
 async def _begin_session(evidence: Evidence, plan: Plan, client: Client) -> None:
-    """Call before a session, begin one, list the capabilities, begin again, and call what does not exist."""
     can_list = client.transport.features.listing
     evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
     initialized = await client.initialize()
@@ -454,7 +433,6 @@ async def _begin_session(evidence: Evidence, plan: Plan, client: Client) -> None
 
 
 async def _end_session(evidence: Evidence, plan: Plan, client: Client) -> None:
-    """End a session twice, use it afterwards, and begin another one."""
     evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]
     evidence.call_after_shutdown = await client.call(UNKNOWN_NAME, {}, plan.timeout)
     evidence.cancel_after_shutdown = await _cancel_call(client, UNKNOWN_NAME)
@@ -559,7 +537,6 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
 
 
 async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:
-    """Call a capability, cancel the call twice if it still runs a moment later, and return all answers."""
     call_id = new_id()
     await _reconnected(client)
     call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))

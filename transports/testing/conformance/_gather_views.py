@@ -27,7 +27,7 @@ from ...protocol.messages import Message, ServerCall
 from ...session._settings import Settings
 from ...session._targets import transport_for
 from ._client import Client
-from ._evidence import Evidence, Exchange, Finding, Plan, ServerViews, Trial, ViewTrial, view_address
+from ._evidence import ConnectOptions, Evidence, Exchange, Finding, Plan, ServerViews, Trial, ViewTrial, view_addresses
 from ._inputs import CannotGenerate, generated_params
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ class StrictView(ViewTransport):
             await self._note_faults(page)
 
     async def _note_faults(self, page: Page) -> None:
-        """Note what the view and its page have reported."""
         with contextlib.suppress(PlaywrightError, TimeoutError):
             async with asyncio.timeout(1):
                 self._trial.malformed = [str(text) for text in await page.evaluate("window.__abpMalformed")]
@@ -124,20 +123,10 @@ def _params_of(text: str) -> Mapping[str, Any]:
     return {}
 
 
-async def gather_views(
-    evidence: Evidence,
-    plan: Plan,
-    *,
-    browser: Browser | str | None,
-    headless: bool | None,
-    headers: Mapping[str, str] | None,
-) -> None:
+async def gather_views(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
     """Collect the evidence about an MCP server. Raises the errors of :func:`.check_app`."""
     settings = Settings.load()
-    starts_headless = settings.headless if headless is None else headless
-    request_options: dict[str, Any] = {}
-    if headers:
-        request_options["headers"] = headers
+    headless = settings.headless if options.headless is None else options.headless
     make_transport = partial(
         transport_for,
         evidence.target,
@@ -147,7 +136,7 @@ async def gather_views(
         headless=headless,
         sampling=False,
         browser_options={},
-        request_options=request_options,
+        request_options={"headers": options.headers} if options.headers else {},
     )
     async with contextlib.AsyncExitStack() as stack, Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("tools")
@@ -161,8 +150,9 @@ async def gather_views(
         addresses = await _gather_documents(_mcp_server(client), views, plan)
         trials = _prepare_trials(evidence, plan, addresses)
         shows_views = any(views.documents[addresses[trial.name]].error is None for trial in trials)
+        browser = options.browser
         if shows_views and not isinstance(browser, Browser):
-            browser = await stack.enter_async_context(Browser(name=browser, headless=starts_headless))
+            browser = await stack.enter_async_context(Browser(name=browser, headless=headless))
         for trial in trials:
             plan.on_step(trial.name)
             await _try_tool(client, trial, views, addresses[trial.name], plan.timeout, browser)
@@ -171,7 +161,6 @@ async def gather_views(
 async def _try_tool(
     client: Client, trial: Trial, views: ServerViews, uri: str, timeout: float, browser: Browser | str | None
 ) -> None:
-    """Call a tool, and open its view at ``uri`` unless another tool's trial has opened it."""
     call = await _call_tool(client, trial, views.tools[trial.name], timeout)
     if not call.result.get("isError"):
         views.results[trial.name] = call.result
@@ -192,16 +181,6 @@ async def _request_document(server: MCPTransport, uri: str, timeout: float) -> E
         return Exchange(answer=answer)
     except ABPError as error:
         return Exchange(error=error)
-
-
-def _view_addresses(tools: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """Return the addresses of views by the names of their tools, whatever their scheme."""
-    addresses: dict[str, str] = {}
-    for name, tool in tools.items():
-        address = view_address(tool)
-        if isinstance(address, str):
-            addresses[name] = address
-    return addresses
 
 
 def _mcp_server(client: Client) -> MCPTransport:
@@ -229,7 +208,6 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
 async def _request_payload(
     server: MCPTransport, method: str, params: Mapping[str, object], timeout: float
 ) -> Mapping[str, Any]:
-    """Send a request to the server, and return the payload of the reply; empty if it is not an object."""
     reply = await server.request(Message(method, params), timeout=timeout)
     return members_of(reply.payload)
 
@@ -245,7 +223,7 @@ async def _gather_documents(server: MCPTransport, views: ServerViews, plan: Plan
     views.tools = server.tools
     plan.on_step("resources")
     views.resources = await _listed_resources(server, plan.timeout)
-    addresses = _view_addresses(views.tools)
+    addresses = {name: uri for name, uri in view_addresses(views.tools).items() if isinstance(uri, str)}
     for uri in dict.fromkeys(addresses.values()):
         views.documents[uri] = await _request_document(server, uri, plan.timeout)
     return addresses

@@ -163,7 +163,6 @@ class _Sampler:
         raise reason
 
     def _sample_type(self, schema: Mapping[str, object], hint: str, depth: int) -> object:
-        """Return a value of the type that a schema has."""
         match _type_of(schema):
             case "object":
                 return self._sample_object(schema, hint, depth)
@@ -237,7 +236,6 @@ def _type_of(schema: Mapping[str, object]) -> str:
 
 
 def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
-    """Return a small file of a type that the schema allows."""
     declared = members_of(properties["mimeType"])
     allowed = [declared.get("const"), *items_of(declared.get("enum")), *items_of(declared.get("examples"))]
     mime_type = next((name for name in allowed if isinstance(name, str)), "image/png")
@@ -249,7 +247,6 @@ def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
 
 
 def _sample_text(schema: Mapping[str, Any]) -> str:
-    """Return a text that fits the format, the pattern and the length of a schema."""
     shortest = schema.get("minLength", 0)
     longest = schema.get("maxLength", math.inf)
     text_of_format = _FORMATS.get(schema.get("format", ""))

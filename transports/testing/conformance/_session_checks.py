@@ -468,7 +468,6 @@ def _initialize_faults(exchange: Exchange) -> Iterator[str]:
 
 
 def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
-    """Yield what is wrong with the answer to a call that should be refused with NOT_INITIALIZED."""
     if exchange.error is not None:
         yield exchange.error.message
     elif exchange.succeeded:

@@ -22,6 +22,7 @@ from ._evidence import (
     ServerViews,
     ViewTrial,
     view_address,
+    view_addresses,
 )
 
 RULES = Rules()
@@ -58,21 +59,12 @@ def _ui_metadata(entry: Mapping[str, Any]) -> object:
 
 
 def _require_views(app: Evidence) -> ServerViews:
-    if not any(isinstance(address, str) for _, address in _view_addresses(app)):
+    if not any(isinstance(address, str) for address in view_addresses(app.views.tools).values()):
         raise NotApplicable("an MCP server is judged by its views, and no tool of this one has _meta.ui.resourceUri")
     return app.views
 
 
-def _view_addresses(app: Evidence) -> Iterator[tuple[str, object]]:
-    """Yield each tool that has a view with its address, of any key."""
-    for name, tool in app.views.tools.items():
-        address = view_address(tool)
-        if address is not None:
-            yield name, address
-
-
 def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the contents of the documents that could be read, each with its address."""
     for uri, exchange in _require_views(app).documents.items():
         for content in items_of(exchange.fields.get("contents")):
             if isinstance(content, Mapping):
@@ -80,7 +72,6 @@ def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _resource_metadata(app: Evidence) -> Iterator[tuple[str, object]]:
-    """Yield the metadata of resources, listed and read."""
     listed = [(str(resource.get("uri")), resource) for resource in _require_views(app).resources]
     of_views = [(uri, resource) for uri, resource in listed if uri.startswith("ui://")]
     for uri, entry in (*of_views, *_contents(app)):
@@ -111,7 +102,7 @@ def _html_of(content: Mapping[str, Any]) -> str | None:
 )
 def _judge_scheme(app: Evidence) -> Iterator[str]:
     _require_views(app)
-    for name, address in _view_addresses(app):
+    for name, address in view_addresses(app.views.tools).items():
         if isinstance(address, str) and not address.startswith("ui://"):
             yield f"the tool {name} has the view {address}"
     for resource in app.views.resources:
@@ -217,7 +208,6 @@ def _judge_tool_metadata(app: Evidence) -> Iterator[str]:
 
 
 def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the metadata by which a tool names its view."""
     ui = _ui_metadata(tool)
     if isinstance(ui, Mapping):
         if not isinstance(ui.get("resourceUri", ""), str):
@@ -281,7 +271,6 @@ def _judge_view_metadata(app: Evidence) -> Iterator[str]:
 
 
 def _faults_of_metadata(ui: object) -> Iterator[str]:
-    """Yield what is wrong with the metadata of a view."""
     if not isinstance(ui, Mapping):
         yield f"_meta.ui is {_describe_type(ui)}"
         return

@@ -78,7 +78,6 @@ async def _check_events_end(subject: Subject) -> None:
 
 
 async def _collect_events(transport: Transport, events: list[Message]) -> None:
-    """Append the events of a transport to ``events`` until it closes."""
     async for message in transport.events():
         events.append(message)
 
@@ -365,7 +364,6 @@ async def _check_come_and_go(subject: Subject) -> None:
 
 
 async def _next_change(events: AsyncIterator[object]) -> CapabilitiesChanged:
-    """Return the next change of the capabilities, within five seconds."""
     async with asyncio.timeout(5):
         async for event in events:
             if isinstance(event, CapabilitiesChanged):
@@ -538,7 +536,6 @@ async def _check_listened(subject: Subject) -> None:
 
 
 async def _ask(session: Session, **params: object) -> object:
-    """Have the app ask a question, and return the response that it got."""
     answer = await session.call("form.ask", {"method": "elicitation/input", "params": params})
     return value(answer.data, "response")
 
