@@ -373,7 +373,8 @@ class PageAgent(Agent):
         self._rate = Rate(5000)
         self._pinned = False
         self._on_navigated: Callable[[], object] | None = None
-        self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
+        #: Done once the app is gone, with the reason. Only :meth:`mark_lost` sets it.
+        self.lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._browser = page.context.browser
         page.on("crash", self._on_crash)
         page.on("close", self._on_close)
@@ -488,12 +489,7 @@ class PageAgent(Agent):
 
     @property
     def is_lost(self) -> bool:
-        return self._lost.done()
-
-    @property
-    def lost(self) -> asyncio.Future[TransportError]:
-        """A future that is done once the app is gone, with the reason as its result. Callers must not set it."""
-        return self._lost
+        return self.lost.done()
 
     async def check_responsive(self) -> None:
         """Give the page up if it does not answer within a second: its script hangs in a loop (docs/faults.md 5)."""
@@ -505,36 +501,36 @@ class PageAgent(Agent):
     def mark_lost(self, error: TransportError) -> None:
         """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
         counts."""
-        if not self._lost.done():
+        if not self.lost.done():
             reason = self._on_loss(error)
             # It may have called this method, as it notifies all sessions of the browser.
-            if not self._lost.done():
-                self._lost.set_result(reason)
+            if not self.lost.done():
+                self.lost.set_result(reason)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         """Await ``work`` as :meth:`Agent.with_deadline` does, until the page is lost."""
-        if self._lost.done():
+        if self.lost.done():
             drop(work)
             raise self.loss()
 
         # In a task, whose stack has none of our functions: Playwright reads the stack of each call.
         task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait((task, self._lost), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, self.lost), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            if self._lost.done():
+            if self.lost.done():
                 raise self.loss()
             raise no_answer(action, timeout)
         except PlaywrightError as error:
             if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
                 # An event may bring the real reason.
-                await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)
+                await asyncio.wait((self.lost,), timeout=2 * _CLOSE_DELAY)
             raise self._map_error(error) from None
         except Exception as error:
             if "Connection closed while reading from the driver" in str(error):
                 self.mark_lost(BrowserCrashed("the browser's driver is gone"))
-            if self._lost.done():
+            if self.lost.done():
                 raise self.loss() from None
             raise
         finally:
@@ -543,12 +539,11 @@ class PageAgent(Agent):
 
     def loss(self, *, sent: bool | None = None) -> TransportError:
         """Return the reason of the loss as a new error. ``sent`` says whether the command had been sent."""
-        lost = self._lost.result()
+        lost = self.lost.result()
         return type(lost)(lost.message, retryable=lost.retryable, sent=sent)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
-        """Return our error for one of Playwright's."""
-        if self._lost.done():
+        if self.lost.done():
             return self.loss()
 
         message = first_line(error)

@@ -312,7 +312,6 @@ class Browser(OpenedHere):
             raise
 
     async def _launch_or_attach(self, process: BrowserProcess, choice: BrowserChoice | None) -> None:
-        """Start the browser of ``choice``, or attach to the remote browser."""
         if self._remote is not None:
             await process.attach(self._remote, self.engine, timeout=self._timeout)
         elif choice is not None:

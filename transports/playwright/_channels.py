@@ -32,7 +32,7 @@ from ._agent import (
     evaluate,
     start_error,
 )
-from ._frames import FrameContexts
+from ._frames import FrameContexts, installation_steps
 from ._process import listen, listener
 
 if TYPE_CHECKING:
@@ -73,23 +73,17 @@ class CdpChannel(Channel):
         """Install the script over CDP, and receive the agents that it hands over."""
         # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
         # script runs, before any other script; no script of the page can call it.
-        hand_over = f"(agent => {{ if (agent) inspect(agent); }})({script.source})"
+        script = replace(script, source=f"(agent => {{ if (agent) inspect(agent); }})({script.source})")
         contexts: FrameContexts | None = None
         if script.frames is not None:
-            contexts = FrameContexts(self.cdp, script.frames, replace(script, source=hand_over), CdpChannel)
+            contexts = FrameContexts(self.cdp, script.frames, script, CdpChannel)
         self._frames = contexts
         self._listen(script, contexts)
 
-        on_new_document = {"source": hand_over, "includeCommandLineAPI": True}
         steps = [self.cdp.send("Target.getTargetInfo")]
         if contexts is not None:
             steps.append(contexts.attach())
-        steps += [
-            self.cdp.send("Runtime.enable"),
-            self.cdp.send("Runtime.addBinding", {"name": script.binding}),
-            self.cdp.send("Page.enable"),
-            self.cdp.send("Page.addScriptToEvaluateOnNewDocument", on_new_document),
-        ]
+        steps += installation_steps(self.cdp, script)
         # Pipelined: sent in this order, without waiting for each reply.
         target, *_ = await asyncio.gather(*steps)
         self.target = target["targetInfo"]

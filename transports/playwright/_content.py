@@ -222,7 +222,6 @@ class Ladder:
     # --- rung 2: a stream over CDP ------------------------------------------------------------------------------------
 
     async def _save_by_stream(self, held_id: str, size: int, path: Path, deadline: float) -> None:
-        """Copy the content that the page holds as ``held_id`` into a new file, as a stream of CDP."""
         try:
             blob = await self._agent.invoke("blob", held_id, 0, size, timeout=remaining(deadline), returns=PageObject)
             try:
@@ -274,7 +273,6 @@ class Ladder:
     # --- rung 3: base64 text ------------------------------------------------------------------------------------------
 
     async def _save_by_slices(self, held_id: str, size: int, path: Path, deadline: float) -> None:
-        """Copy the content that the page holds as ``held_id`` into a new file, one slice after the other."""
         # 8 MB once it is base64.
         slice_size = 6 * MB
         with path.open("xb") as file:

@@ -150,7 +150,6 @@ async def asks_to_sign_in(frame: Frame, target: str) -> bool:
 
 
 def _names_sign_in(url: str) -> bool:
-    """Return whether host or path of an address hold a word for signing in."""
     parts = urlsplit(url)
     words = r"(?i)(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])"
     return re.search(words, parts.netloc + parts.path) is not None

@@ -115,7 +115,6 @@ class GrowingFile:
         self._path.unlink(missing_ok=True)
 
     async def _look_for_file(self) -> None:
-        """Link ``path`` to the file of the download as soon as there is a single new file."""
         # The link fails on another file system, and on one without hard links.
         with suppress(OSError):
             while not self._link_single_new_file():
@@ -543,7 +542,6 @@ class PlaywrightDownloads:
             await agent.invoke("revoke", url, timeout=remaining(deadline))
 
     async def _download_url(self, agent: Agent, url: str, path: Path) -> None:
-        """Let the page click a link to ``url``, and move the downloaded file to ``path``."""
         page = agent.page
         timeout = self.limits.start
         self._url = url
@@ -660,7 +658,6 @@ class AppDownloads:
                 self._break_off(guid, excess)
 
     def _excess_error(self, progress: Mapping[str, Any]) -> ABPError | None:
-        """Return the error of a download that exceeds the limit of a file, or of all files; ``None`` within both."""
         if is_over(progress, self._limits.file):
             return too_large(self._limits.file)
         total = self._limits.total

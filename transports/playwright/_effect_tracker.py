@@ -623,7 +623,6 @@ class Windows:
         self._tracker.unattributed.windows[:] = unfinished
 
     def _on_popup(self, page: Page) -> None:
-        """Follow a new window for the call that opened it, or close it if there are too many."""
         self.watch(page, self._on_window)
 
         expected = self._tracker.take_expected("window")

@@ -331,7 +331,6 @@ class PageEffects:
             self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
 
     def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, prefix: str, *, is_late: bool) -> None:
-        """Record what the app wrote to the clipboard or shared, and add it to the outputs of the call."""
         content: Handle | bytes | None = written.base64
         if written.id is not None:
             content = Handle(f"{prefix}{written.id}", written.size)

@@ -116,7 +116,6 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
 
 
 def _installed_on_system(names: Iterable[str]) -> BrowserChoice | None:
-    """Return the first of these browsers that is installed, by its usual commands and paths."""
     for name in names:
         for command in _COMMANDS[name]:
             path = shutil.which(command)
@@ -195,7 +194,6 @@ async def find_running() -> list[RunningBrowser]:
 
 
 def _read_port_files() -> Iterator[tuple[int, RunningBrowser]]:
-    """Yield the port and the browser that each port file in a profile names."""
     for folder in _profile_folders():
         # A missing file, and one that is not a port file.
         with contextlib.suppress(OSError, ValueError):
@@ -228,7 +226,6 @@ def _profile_folders() -> Iterator[Path]:
 
 
 async def _listens(port: int) -> bool:
-    """Return whether a program of this machine listens at a port."""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_TIMEOUT):
             _, writer = await asyncio.open_connection("127.0.0.1", port)

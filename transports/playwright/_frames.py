@@ -13,7 +13,7 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -120,7 +120,6 @@ class FrameSession:
         return True
 
     def _take_reply(self, message: Mapping[str, Any]) -> None:
-        """Hand a reply to the command that waits for it."""
         reply = self._replies.get(message["id"])
         if reply is None or reply.done():
             return
@@ -263,7 +262,6 @@ class FrameContexts:
         self._watcher.add_document(document)
 
     def _forget_context(self, number: int) -> None:
-        """Forget the context ``number`` and its document, which has ended."""
         self._contexts.pop(number, None)
         document = self._documents.pop(number, None)
         if document is not None:
@@ -315,17 +313,12 @@ class FrameContexts:
     async def begin(self, *, waiting: bool) -> None:
         """Install our script in every document of a process. With ``waiting``, the process is paused until that is
         done."""
-        send = self._session.send
-        on_new_document = {"source": self._script.source, "includeCommandLineAPI": True}
         with contextlib.suppress(PlaywrightError, TransportError):
             # Pipelined: sent in this order, without waiting for each reply.
             await asyncio.gather(
-                send("Runtime.enable"),
-                send("Runtime.addBinding", {"name": self._script.binding}),
-                send("Page.enable"),
-                send("Page.addScriptToEvaluateOnNewDocument", on_new_document),
+                *installation_steps(self._session, self._script),
                 self.attach(),
-                send("Runtime.runIfWaitingForDebugger"),
+                self._session.send("Runtime.runIfWaitingForDebugger"),
             )
             if not waiting:
                 await self.install_now()
@@ -369,6 +362,16 @@ class FrameContexts:
             if contexts.leave_out(document):
                 return True
         return False
+
+
+def installation_steps(session: DevTools, script: AgentScript) -> list[Coroutine[Any, Any, dict[str, Any]]]:
+    """Return the commands that run a script, which hands the agent over, in every document of a session from now on."""
+    return [
+        session.send("Runtime.enable"),
+        session.send("Runtime.addBinding", {"name": script.binding}),
+        session.send("Page.enable"),
+        session.send("Page.addScriptToEvaluateOnNewDocument", {"source": script.source, "includeCommandLineAPI": True}),
+    ]
 
 
 def _origin_of(context: Mapping[str, Any]) -> str:
@@ -627,7 +630,6 @@ class FrameTools:
             frame.listed.set()
 
     async def _list_tools(self, frame: ToolFrame) -> object:
-        """Return the list of tools as the agent of a frame answers it."""
         text = await frame.agent.invoke("list", timeout=5.0, returns=str)
         if is_reference(text):
             logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _shown_name(frame))

@@ -65,7 +65,6 @@ class FetchedRequests:
                 await self._answer_get(route)
 
     async def _answer_get(self, route: Route) -> None:
-        """Answer a request with what is fetched for it, or abort it."""
         async with self._slots:
             try:
                 accept = route.request.headers.get("accept", "")
@@ -161,7 +160,6 @@ class JudgedNetwork:
         return port
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection of the browser until it ends."""
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -212,7 +210,6 @@ class JudgedNetwork:
             server_writer.transport.abort()
 
     async def _connect_to(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to the first address of a server that is allowed and answers."""
         try:
             async with self._judging:
                 addresses = await self._judge(host, port)
@@ -538,7 +535,6 @@ async def _answer_empty(route: Route) -> None:
 
 @contextlib.contextmanager
 def _map_errors(tool: str, timeout: float) -> Iterator[None]:
-    """Raise our errors for those of Playwright and for a timeout."""
     too_late = CallTimeout(f"{tool} was not ready within {format_seconds(timeout)}")
     try:
         yield

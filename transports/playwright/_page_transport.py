@@ -272,7 +272,6 @@ class PageTransport(Transport):
             raise BrowserCrashed("the page or its browser was closed while the app was opened; connect again") from None
 
     async def _open_app(self) -> PageAgent:
-        """Open the page, install the agent in it, and load the app. Returns the agent."""
         tab = await self._source.open(self._tab_stack, self._browser, self._tab)
         self._tab = tab
         agent = await self._install_agent(tab)
@@ -395,7 +394,6 @@ class PageTransport(Transport):
         return type(lost)(f"{lost.message}; {consequence}")
 
     async def _reopen(self) -> PageAgent:
-        """Open the page again, in another browser if the last one has ended."""
         self._undelivered += [output.what for output in self._effects.tracker.unattributed.outputs]
         await self._page_stack.aclose()
         if self._browser is not None:
@@ -478,7 +476,6 @@ class PageTransport(Transport):
             self._effects.end_call(call)
 
     def _sender(self, document: Document) -> Sender:
-        """Return the sender of answers to calls of the page's document."""
         address = self._address_of(document.origin)
         url = self._require_agent().page.url
         return sender_of(
@@ -528,7 +525,6 @@ class PageTransport(Transport):
             yield message
 
     def _on_event(self, kind: str, payload: Any) -> None:
-        """Pass an event of the agent on to the session, or to the side effects."""
         if isinstance(payload, Elicitation):
             self._events.put_nowait(Message("elicitation/request", payload.request, id=payload.id))
         elif isinstance(payload, Flood):
@@ -578,7 +574,6 @@ class PageTransport(Transport):
     # --- page tools ---------------------------------------------------------------------------------------------------
 
     async def _use_page_tool(self, message: Message, timeout: float) -> Message:
-        """Answer ``page/pdf`` and ``page/screenshot``."""
         tab = self._open_tab()
         payload: Any = message.payload
         if message.type == "page/pdf":

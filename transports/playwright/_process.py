@@ -315,7 +315,6 @@ class Remote:
 
 
 def _debugger_url(version: str) -> str | None:
-    """Return the WebSocket URL in a browser's answer to ``/json/version``, if there is one."""
     try:
         match decode_json(version):
             case {"webSocketDebuggerUrl": str(url)}:
@@ -424,7 +423,6 @@ class BrowserProcess:
             self.pids = [process.pid for process in process_tree(self.pids)]
 
     async def _read_pids(self, cdp: CDPSession) -> list[int]:
-        """Return the process ids of the driver and of its Chromium."""
         processes = (await cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
         browser_pid = next(process["id"] for process in processes if process["type"] == "browser")
         if self.pids:
@@ -505,7 +503,6 @@ class BrowserProcess:
 
 
 def _launch_options(choice: BrowserChoice, engine: str, switches: Sequence[str]) -> dict[str, Any]:
-    """Return the options of Playwright's ``launch()`` for a browser. ``switches`` are added for a Chromium."""
     options: dict[str, Any] = {
         "executable_path": choice.path,
         "handle_sigint": False,
@@ -529,7 +526,6 @@ def _launch_options(choice: BrowserChoice, engine: str, switches: Sequence[str])
 
 
 def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:
-    """Kill a driver that has started after all."""
     if started.cancelled() or started.exception():
         return
     _, pids = started.result()
@@ -694,7 +690,6 @@ def _make_folder(longest_base: int) -> Path:
 
 
 def _hold(lock: int) -> bool:
-    """Return whether this process holds the lock now."""
     try:
         return try_lock(lock)
     except OSError:  # the file system has no locks; the folder stays if this process is killed
@@ -729,7 +724,6 @@ def sweep() -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove a run folder that no process holds."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or not belongs_to_us(status):
         return

@@ -140,7 +140,6 @@ def parse_reply(request: Message, text: str | bytes, *, handle_prefix: str = HEL
 
 
 def _with_contents(answer: object, binaries: list[_Binary], handle_prefix: str) -> object:
-    """Return an answer with its binaries at their places."""
     contents: dict[Place, object] = {binary.path: _binary_of(binary, handle_prefix) for binary in binaries}
     try:
         return replace(answer, contents)
@@ -163,7 +162,6 @@ def _failed_answer(request: Message, error_name: str, error_message: str) -> Mes
 
 
 def _binary_of(binary: _Binary, handle_prefix: str) -> BinaryData | Broken:
-    """Return content of a reply."""
     if binary.kind == "broken":
         return Broken(binary.value)
     if binary.size is None:

@@ -339,7 +339,6 @@ class PageSource:
         return Tab(page, stack.enter_context(RunFolder()), None, borrowed=True)
 
     async def _open_in_context(self, stack: AsyncExitStack, browser: Browser | None, context: BrowserContext) -> Tab:
-        """Open a page in a context that exists: the caller's, or the one of the browser."""
         # Only now is it known that a browser that was lent has a context.
         if self.storage_state is not None:
             raise _state_of_existing_context()

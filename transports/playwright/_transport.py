@@ -215,7 +215,6 @@ class TopPageTransport(PageTransport):
             raise await self._fault_error(page, app, fault, status)
 
     async def _fault_error(self, page: Page, app: AppState, fault: str, status: int | None) -> NotAbpApp:
-        """Return the error for a page that is no usable app, with what the page reports."""
         # What explains the fault has limits of its own.
         self._time_limit.reschedule(None)
         sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
@@ -235,7 +234,6 @@ class TopPageTransport(PageTransport):
             raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
 
     def _explain_fault(self, app: AppState, fault: str, url: str, status: int | None) -> tuple[str, str]:
-        """Return why the page, now at ``url``, is not an app, and advice."""
         title = f"title {app.title[:200]!r}"
         moved = now_at(url, self._target)
         failure = "" if self._adapter is None else failure_of(self._adapter, app.threw)
@@ -283,7 +281,6 @@ class TopPageTransport(PageTransport):
             await asyncio.sleep(0.01)
 
     def _advice(self, app: AppState, status: int | None) -> str:
-        """Return the advice for a page in which no app was found."""
         if app.present or app.threw:
             return ""
         if self._adapter is not None and origin_of(self.url) != self._adapter.origin:

@@ -235,7 +235,6 @@ class PostMessageTransport(PageTransport):
         )
 
     def _on_event(self, kind: str, payload: Any) -> None:
-        """Handle an event of the harness, or of the agent as any page does."""
         if kind == "unloaded":
             self._require_agent().mark_lost(Disconnected("the embedded app navigated or reloaded"))
         elif kind == "counts":
@@ -319,8 +318,6 @@ def _origin_without_credentials(url: str) -> str:
 
 
 def _watch_removal(page: Page, frame: Frame, agent: PageAgent) -> None:
-    """End the session's ``agent`` when the app's frame is removed from the harness."""
-
     @listener
     def on_detached(detached_frame: Frame) -> None:
         if detached_frame is frame:
@@ -392,7 +389,6 @@ class AppFrame:
         return cls(agent, session, timeout)
 
     async def _find_context(self) -> bool:
-        """Find the context of the app in the harness's process. Returns false if there is none."""
         self._shares_page = True
         tree = await self._session.send("Page.getFrameTree")
         children = tree["frameTree"].get("childFrames", ())
