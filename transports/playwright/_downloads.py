@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -169,29 +169,20 @@ def remaining(deadline: float) -> float:
     return seconds
 
 
+@dataclass(eq=False, slots=True)
 class _Saving:
-    """The download of :meth:`CdpDownloads.save` that is under way: its new ``name``, and the ``limit`` in bytes."""
+    """The download of :meth:`CdpDownloads.save` that is under way: its new ``name``, and the ``limit`` in bytes.
 
-    def __init__(self, limit: int) -> None:
-        loop = asyncio.get_running_loop()
-        prefix = "abp-"
-        # Each byte is two hexadecimal digits.
-        self.name = prefix + secrets.token_hex((_NAME_LENGTH - len(prefix)) // 2)
-        self.limit = limit
-        #: The browser's id of the download, once it has begun.
-        self.begun: asyncio.Future[str] = loop.create_future()
-        #: The state in which it ends.
-        self.state: asyncio.Future[str] = loop.create_future()
+    Once it has ``begun``, ``guid`` is the browser's id of it. The result of ``state`` is the one in which it ends.
+    ``has_ended`` stays false for a download over its limit, which still runs.
+    """
 
-    @property
-    def guid(self) -> str:
-        has_begun = self.begun.done() and not self.begun.cancelled() and not self.begun.exception()
-        return self.begun.result() if has_begun else ""
-
-    @property
-    def has_ended(self) -> bool:
-        """False for a download over its limit, which still runs."""
-        return self.state.done() and not self.state.cancelled() and not self.state.exception()
+    name: str
+    limit: int
+    begun: asyncio.Future[None] = field(default_factory=asyncio.Future)
+    state: asyncio.Future[str] = field(default_factory=asyncio.Future)
+    guid: str = ""
+    has_ended: bool = False
 
 
 class CdpDownloads:
@@ -285,14 +276,14 @@ class CdpDownloads:
             if is_only_download and size >= self.limits.link_from:
                 growing.begin()
 
-            self._saving = saving = _Saving(limit)
+            self._saving = saving = _Saving(_new_name(), limit)
             self._on_save()
             watching = asyncio.ensure_future(self.watch_driver())
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
-                guid = await self._wait_for_start(agent, saving.begun, deadline)
+                await self._wait_for_start(agent, saving.begun, deadline)
                 await self._wait_for_end(agent, saving.state, deadline)
-                await growing.take(folder / guid)
+                await growing.take(folder / saving.guid)
             except BaseException:
                 await self._give_up(saving, growing, folder)
                 raise
@@ -314,21 +305,16 @@ class CdpDownloads:
     async def _give_up(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
         """Cancel a download, also one that has not begun yet, and remove its file."""
         # This has no effect on a download that has begun. Any other is cancelled when it begins.
-        saving.begun.cancel()
-        has_begun = not saving.begun.cancelled()
-        if not has_begun:
+        drop(saving.begun)
+        if saving.begun.cancelled():
             self._given_up[saving.name] = folder
 
         # Before the download is cancelled, which takes seconds and may itself be cancelled.
         await growing.drop()
-        if not has_begun or saving.begun.exception():
-            return
-
-        guid = saving.begun.result()
         if saving.has_ended:
-            _remove_written(guid, folder)
-        else:
-            await self.cancel(guid, folder)
+            _remove_written(saving.guid, folder)
+        elif saving.guid:
+            await self.cancel(saving.guid, folder)
 
     async def _pace(self, size: int) -> None:
         """Wait until the browser accepts another download from this page.
@@ -360,21 +346,22 @@ class CdpDownloads:
         await self._send_command("Browser.setDownloadBehavior", behavior, timeout=10)
         self._folder = folder
 
-    async def _wait_for_start(self, agent: Agent, began: asyncio.Future[str], deadline: float) -> str:
-        """Return the id of a download once it begins. A download in a frame never gets the long timeout: a frame that
-        may not download gives no event, whatever worked before."""
+    async def _wait_for_start(self, agent: Agent, began: asyncio.Future[None], deadline: float) -> None:
+        """Wait until a download begins. Raises :class:`RungUnusable` if it does not in time.
+
+        A download in a frame never gets the long timeout: a frame that may not download gives no event, whatever worked
+        before."""
         in_frame = agent is not self._agent
         start_timeout = self.limits.start
         if self._has_worked and not in_frame:
             start_timeout = self.limits.slow_start
         timeout = min(start_timeout, remaining(deadline))
         try:
-            guid: str = await agent.with_deadline(asyncio.shield(began), "a download", timeout=timeout)
+            await agent.with_deadline(asyncio.shield(began), "a download", timeout=timeout)
         except CallTimeout:
             raise RungUnusable("the browser did not begin the download") from None
         if not in_frame:
             self._has_worked = True
-        return guid
 
     async def _wait_for_end(self, agent: Agent, ended: asyncio.Future[str], deadline: float) -> None:
         """Wait until a download is completed. Raises :class:`RungUnusable` if it ends in another state."""
@@ -396,7 +383,8 @@ class CdpDownloads:
                 saving.begun.set_exception(error)
                 self.cancel_in_background(guid, self._folder)
             else:
-                saving.begun.set_result(guid)
+                saving.guid = guid
+                saving.begun.set_result(None)
         elif name in self._given_up:
             # It was too slow to begin, or its call was cancelled.
             self.cancel_in_background(guid, self._given_up.pop(name))
@@ -418,6 +406,7 @@ class CdpDownloads:
         if saving is None or saving.guid != guid or saving.state.done():
             return
         if has_ended:
+            saving.has_ended = True
             saving.state.set_result(event["state"])
         elif is_over(event, saving.limit):
             saving.state.set_exception(too_large(saving.limit))
@@ -457,6 +446,12 @@ class CdpDownloads:
 
     async def _send_command(self, method: str, params: dict[str, object], *, timeout: float) -> None:
         await self._agent.with_deadline(self.browser.send(method, params), method, timeout=timeout)
+
+
+def _new_name() -> str:
+    prefix = "abp-"
+    # Each byte is two hexadecimal digits.
+    return prefix + secrets.token_hex((_NAME_LENGTH - len(prefix)) // 2)
 
 
 def check_blob_url(url: str) -> None:

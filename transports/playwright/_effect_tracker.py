@@ -310,33 +310,26 @@ class EffectTracker:
         warnings = [*self.unattributed.warnings, *call.warnings]
         self.unattributed.warnings.clear()
 
-        if call.refused:
-            warnings.append(f"{call.refused} windows were too many and were closed at once")
-        if call.dropped:
-            warnings.append(f"{call.dropped} downloads were too many for one call and are lost; let the app make fewer")
         unopened = sum(
             effect.call is call and effect.place == "window" and is_loaded(str(effect.detail["url"]))
             for effect in self._expected
         )
-        if unopened:
-            warnings.append(
-                f"{unopened} windows did not open in time: the browser refuses them, or their server is slow; then a "
-                "file that one shows comes with a later call"
-            )
+        postponed = sum(effect.wait > 0 for effect in call.expected)
+        unbegun = call.given_up + sum(effect.is_counted and not effect.wait for effect in call.expected)
+        counts = {
+            "windows were too many and were closed at once": call.refused,
+            "downloads were too many for one call and are lost; let the app make fewer": call.dropped,
+            "windows did not open in time: the browser refuses them, or their server is slow; then a file that one "
+            "shows comes with a later call": unopened,
+            "downloads had not begun in time; they come with later calls, so allow more time": postponed,
+            "downloads did not begin: the browser refuses them (in a sandbox, for example), or their server is slow; "
+            "then they come with a later call": unbegun,
+        }
+        warnings += [f"{count} {text}" for text, count in counts.items() if count]
+
         is_loading = not self._lost.done() and any(effect.is_navigation for effect in call.expected)
         if is_loading and UNFINISHED not in warnings:
             warnings.append(UNFINISHED)
-        postponed = sum(effect.wait > 0 for effect in call.expected)
-        if postponed:
-            warnings.append(
-                f"{postponed} downloads had not begun in time; they come with later calls, so allow more time"
-            )
-        unbegun = call.given_up + sum(effect.is_counted and not effect.wait for effect in call.expected)
-        if unbegun:
-            warnings.append(
-                f"{unbegun} downloads did not begin: the browser refuses them (in a sandbox, for example), or their "
-                "server is slow; then they come with a later call"
-            )
         return warnings
 
     async def _is_finished(self, output: _Output, timeout: float) -> bool:
