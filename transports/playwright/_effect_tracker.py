@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
+from .._internal.recent import Recent
 from ..errors import ABPError, CallTimeout, TransportError, first_line, format_seconds
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import JSONValue
@@ -552,8 +553,8 @@ class Windows:
         self._tracker = tracker
         self._open_windows: list[Window] = []
         self._on_window: Callable[[Page], None] = lambda _: None
-        #: Frame of a window → its call.
-        self.owners: dict[str, CallEffects] = {}
+        #: Frame of a window → its call, for the latest windows.
+        self.owners: Recent[str, CallEffects] = Recent(100)
         self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
 
     async def aclose(self) -> None:
@@ -579,11 +580,8 @@ class Windows:
             self._tracker.expect(call, "window", detail, timeout=timeout)
 
     def on_target(self, frame: str) -> None:
-        """Remember the call under way as the owner of a new window; of the latest 100 windows."""
+        """Remember the call under way as the owner of a new window."""
         self.owners[frame] = self._tracker.current_call()
-        if len(self.owners) > 100:
-            oldest = next(iter(self.owners))
-            del self.owners[oldest]
 
     def on_download(self, frame: str, guid: str, name: str) -> bool:
         """Note a download of a window. Returns true if it is the PDF that the window shows."""

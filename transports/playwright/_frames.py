@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error as PlaywrightError
 
+from .._internal.recent import Recent
 from .._internal.tasks import cancel_and_wait, drop, spawn
 from ..errors import ContextLost, TransportError
 from ..protocol._strict_json import in_thread_if_long
@@ -496,9 +497,9 @@ class FrameTools:
         self._numbers = count(1)
         self._tools_by_name: dict[str, tuple[ToolFrame, str]] = {}
         # call → its frame, also after its end: a cancellation may come later.
-        self._frames_by_call: dict[str, ToolFrame] = {}
+        self._frames_by_call: Recent[str, ToolFrame] = Recent(LIMITS.sent)
         # Names of removed tools, which are not waited for.
-        self._removed_names: dict[str, None] = {}
+        self._removed_names: Recent[str, None] = Recent(LIMITS.tools)
         self.have_had_tools = False
         self._tasks: set[asyncio.Task[None]] = set()
         # False once the page is driven by window.abp instead of its tools.
@@ -659,10 +660,6 @@ class FrameTools:
         for name in removed:
             del self._tools_by_name[name]
             self._removed_names[name] = None
-        while len(self._removed_names) > LIMITS.tools:
-            oldest = next(iter(self._removed_names))
-            del self._removed_names[oldest]
-
         for name, (own_name, _) in tools.items():
             self._tools_by_name[name] = frame, own_name
             self._removed_names.pop(name, None)
@@ -707,9 +704,6 @@ class FrameTools:
     def begin(self, frame: ToolFrame, call_id: str) -> None:
         """Record a call that is sent to a frame now."""
         frame.calls[call_id] = self._frames_by_call[call_id] = frame
-        while len(self._frames_by_call) > LIMITS.sent:
-            oldest = next(iter(self._frames_by_call))
-            del self._frames_by_call[oldest]
 
     def frame_of_call(self, call_id: str) -> ToolFrame | None:
         """Return the frame that a call was sent to, or ``None`` if the frame is gone. The call may have ended."""
