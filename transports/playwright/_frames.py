@@ -660,6 +660,7 @@ class FrameTools:
         for name in removed:
             del self._tools_by_name[name]
             self._removed_names[name] = None
+
         for name, (own_name, _) in tools.items():
             self._tools_by_name[name] = frame, own_name
             self._removed_names.pop(name, None)

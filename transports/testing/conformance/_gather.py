@@ -17,17 +17,16 @@ from ...base import Transport
 from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line, spelled
 from ...playwright._browser import Browser
 from ...playwright._find import require_listener
-from ...playwright._page_transport import PageTransport
 from ...playwright._scripts import extension_folder, read_adapter
 from ...playwright._source import StorageState, close_quietly
-from ...playwright._transport import PlaywrightTransport, TopPageTransport, WebMcpTransport
+from ...playwright._transport import TopPageTransport
 from ...postmessage._transport import PostMessageTransport
 from ...protocol._capabilities import Capabilities
 from ...protocol._strict_json import decode_json, items_of, members_of
 from ...protocol.messages import Message, new_id
 from ...session._manifest import discover
 from ...session._settings import Settings
-from ...session._targets import reject_options
+from ...session._targets import reject_options, transport_for
 from ...websocket._transport import WebSocketTransport
 from ._client import Client, ContentMeter
 from ._evidence import Cancellation, ConnectOptions, Evidence, Exchange, FaultyCall, Plan, ProbeStep, Trial, kind_of
@@ -281,7 +280,7 @@ async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOpti
             plan.on_step("manifest")
             evidence.discovery = await discover(evidence.target, allow_private=plan.allow_private)
 
-        transports: list[PageTransport] = []
+        transports: list[Transport] = []
         make_transport = _transport_factory(evidence, plan, options, browser, transports)
         address = await _run_steps(evidence, plan, make_transport)
 
@@ -311,28 +310,25 @@ async def _inspect_page_object(
 
 
 def _transport_factory(
-    evidence: Evidence, plan: Plan, options: ConnectOptions, browser: Browser, made: list[PageTransport]
+    evidence: Evidence, plan: Plan, options: ConnectOptions, browser: Browser, made: list[Transport]
 ) -> Callable[[], Transport]:
     """Return a function that makes a new transport to an app in a browser, and adds it to ``made``."""
-    transport_class: type[PlaywrightTransport | PostMessageTransport | WebMcpTransport] = PlaywrightTransport
-    if evidence.kind == "embedded":
-        transport_class = PostMessageTransport
-    elif evidence.kind == "webmcp":
-        transport_class = WebMcpTransport
-
-    page_options: dict[str, Any] = {}
+    browser_options: dict[str, Any] = {"browser": browser, "storage_state": options.storage_state}
     if options.adapter is not None:
-        page_options["adapter"] = options.adapter
-    if evidence.kind == "page" and options.transport == "auto":
-        page_options["protocol"] = "auto"
+        browser_options["adapter"] = options.adapter
+    # "auto" would take the tools of a page, too.
+    name = "playwright" if evidence.kind == "extension" else options.transport
 
     def make_transport() -> Transport:
-        transport = transport_class(
+        transport = transport_for(
             evidence.target,
-            browser=browser,
-            storage_state=options.storage_state,
+            name,
+            settings=Settings.load(),
             timeout=plan.open_timeout,
-            **page_options,
+            headless=None,
+            sampling=False,
+            browser_options=browser_options,
+            request_options={},
         )
         made.append(transport)
         return transport
