@@ -122,12 +122,6 @@ def _is_held_open(lock: Path) -> bool:
 _SANDBOX_FAILED = "Chromium sandboxing failed!"
 
 
-def is_playwright_error(error: BaseException) -> bool:
-    from playwright.async_api import Error  # late: this module loads without Playwright
-
-    return isinstance(error, Error)
-
-
 def start_reason(error: BaseException) -> str:
     """Return the reason for a browser that did not start, in one line: how its program ended and its first output, or
     Playwright's message."""
@@ -307,7 +301,9 @@ class Browser(OpenedHere):
             await self._end_process()
             if isinstance(error, TimeoutError):
                 raise self._start_error(f"within {format_seconds(self._timeout)}") from None
-            if is_playwright_error(error):
+            from playwright.async_api import Error  # late: this module loads without Playwright
+
+            if isinstance(error, Error):
                 raise self._start_error(f"({start_reason(error)})") from None
             raise
 

@@ -208,13 +208,6 @@ def _restore_variables() -> None:
     _saved_variables.clear()
 
 
-def headers_without_address() -> UsageError:
-    return UsageError(
-        f"{spelled('headers=')} go to a browser that runs elsewhere; give {spelled('cdp_url=')} or "
-        f"{spelled('browser_server=')}"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Remote:
     """Address of a browser that runs already, with headers for its requests. Both may hold secrets and are shown only
@@ -237,7 +230,10 @@ class Remote:
         url = browser_server if cdp_url is None else cdp_url
         if url is None:
             if headers is not None:
-                raise headers_without_address()
+                raise UsageError(
+                    f"{spelled('headers=')} go to a browser that runs elsewhere; give {spelled('cdp_url=')} or "
+                    f"{spelled('browser_server=')}"
+                )
             return None
         return cls(url, dict(headers or {}), is_server=browser_server is not None)
 

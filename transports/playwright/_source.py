@@ -23,7 +23,7 @@ from ._agent import PageAgent, is_closed
 from ._browser import Browser, BrowserLender
 from ._downloads import CdpDownloads, PlaywrightDownloads
 from ._find import require_listener
-from ._process import SESSION_CONTEXTS, RunFolder, headers_without_address
+from ._process import SESSION_CONTEXTS, Remote, RunFolder
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page
@@ -178,8 +178,8 @@ class PageSource:
             )
         if self.extension is not None and (has_context or has_address):
             raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{source}=')} out")
-        if self.headers is not None and not has_address:
-            raise headers_without_address()
+        # Refuses headers without an address.
+        Remote.of(self.cdp_url, self.browser_server, self.headers)
 
         shares_context = isinstance(self.browser, Browser) and self.browser.shares_context
         keeps_own_state = has_context or shares_context or self.profile or self.extension
