@@ -508,7 +508,6 @@ class PageAgent(Agent):
                 self.lost.set_result(reason)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Await ``work`` as :meth:`Agent.with_deadline` does, until the page is lost."""
         if self.lost.done():
             drop(work)
             raise self.loss()

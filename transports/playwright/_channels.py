@@ -70,7 +70,6 @@ class CdpChannel(Channel):
         self._frames: FrameContexts | None = None
 
     async def install(self, script: AgentScript) -> None:
-        """Install the script over CDP, and receive the agents that it hands over."""
         # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
         # script runs, before any other script; no script of the page can call it.
         script = replace(script, source=f"(agent => {{ if (agent) inspect(agent); }})({script.source})")
@@ -213,7 +212,6 @@ class PlaywrightChannel(Channel):
         self._place, self._key = agent_at or (f"_{secrets.token_hex(8)}", secrets.token_hex(16))
 
     async def install(self, script: AgentScript) -> None:
-        """Install the script with a binding and an init script of Playwright's."""
         documents: _FrameDocuments | None = None
         if script.frames is not None:
             documents = _FrameDocuments(self, script.frames, self._undo)
@@ -259,7 +257,6 @@ class PlaywrightChannel(Channel):
         await handle.dispose()
 
     def inside(self, frame: Frame) -> PlaywrightChannel:
-        """Return the channel to the document in a frame."""
         return PlaywrightChannel(self._page, frame, (self._place, self._key))
 
     async def set_agent(self, handle: JSHandle) -> None:

@@ -342,14 +342,12 @@ class BrowserProcess:
         self._may_have_downloads = False
         self._attached_to: BrowserContext | None = None
 
-    def begin_driver(self, folder: Path) -> asyncio.Future[None]:
-        """Begin to start the driver, with ``folder`` for its temporary files; return a future that is done once it has
-        started."""
-        self._starting = asyncio.ensure_future(self._start_driver(folder))
+    def start_driver(self, folder: Path) -> asyncio.Future[None]:
+        """Begin to start the driver, unless that has begun, with ``folder`` for its temporary files; return a future
+        that is done once it has started."""
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start_driver(folder))
         return self._starting
-
-    async def start_driver(self, folder: Path) -> None:
-        await (self._starting or self.begin_driver(folder))
 
     async def _start_driver(self, folder: Path) -> None:
         """Start the driver. If this is cancelled, the driver ends with :meth:`end`, or as soon as it has started."""
@@ -548,7 +546,7 @@ async def driver_ahead() -> AsyncIterator[None]:
     with RunFolder() as folder:
         _ahead.set(unused)
         try:
-            await asyncio.wait((process.begin_driver(folder),), timeout=_LEAD)
+            await asyncio.wait((process.start_driver(folder),), timeout=_LEAD)
             yield
         finally:
             if unused:

@@ -415,7 +415,6 @@ class AppFrame:
         return contexts
 
     async def send(self, method: str, params: dict[str, object]) -> dict[str, Any]:
-        """Send a command of the DevTools protocol and return its result."""
         sending = self._session.send(method, params)
         result: dict[str, Any] = await self._agent.with_deadline(sending, method, timeout=self._timeout)
         return result

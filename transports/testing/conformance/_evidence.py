@@ -250,7 +250,6 @@ class Evidence:
 
     @property
     def called(self) -> list[tuple[Trial, Exchange]]:
-        """Trials that were called, each with its exchange."""
         return [(trial, trial.call) for trial in self.trials if trial.call is not None]
 
     @property
