@@ -293,6 +293,19 @@ async def test_installation_steps_are_sent_at_once_in_order() -> None:
     await installing
 
 
+async def test_shared_browser_that_has_died_is_started_again_for_new_session() -> None:
+    class Dead(Browser):
+        is_restarted = False
+
+        async def ensure_running(self, *, patience: float) -> None:
+            self.is_restarted = True
+
+    browser = Dead()
+    async with AsyncExitStack() as stack:
+        assert await PageSource(browser=browser).start(stack, "http://localhost/", timeout=1) is browser
+    assert browser.is_restarted
+
+
 @pytest.mark.parametrize(
     ("has", "steps"),
     [
