@@ -66,11 +66,6 @@ logger = logging.getLogger("transports.playwright")
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
-def _scheme_and_host(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
-
-
 @lru_cache(16)
 def sender_of(
     url: str,
@@ -193,8 +188,8 @@ class PageTransport(Transport):
         self._stack = contextlib.AsyncExitStack()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        # Scheme and host of the app's document, and the address and port of its server.
-        self._server: tuple[tuple[str, str], tuple[str, int]] | None = None
+        # Origin of the app's document, and the address and port of its server.
+        self._server: tuple[str, tuple[str, int]] | None = None
         self._limits = ByteLimits(DEFAULT_MAX_BYTES)
         # What calls were to get later, of pages that were lost.
         self._undelivered: list[str] = []
@@ -219,11 +214,10 @@ class PageTransport(Transport):
     @property
     def server_address(self) -> tuple[str, int] | None:
         """Numeric address and port that the browser loaded the app from; ``None`` if the app is now at another host."""
-        url = self.url
-        if self._server is None or url is None:
+        if self._server is None:
             return None
         origin, address = self._server
-        return address if _scheme_and_host(url) == origin else None
+        return address if origin_of(self.url) == origin else None
 
     async def _read_server_address(self, response: Response | None) -> None:
         """Remember the address that the response with the app's document came from."""
@@ -233,8 +227,9 @@ class PageTransport(Transport):
         # The page may be going away, or the response did not come from the network.
         with contextlib.suppress(Error):
             address = await response.server_addr()
-            if address is not None:
-                self._server = _scheme_and_host(response.url), (address["ipAddress"], address["port"])
+            origin = origin_of(response.url)
+            if address is not None and origin is not None:
+                self._server = origin, (address["ipAddress"], address["port"])
 
     @property
     def rungs(self) -> Mapping[str, int]:

@@ -46,7 +46,7 @@ from ..playwright._effects import PageEffects
 from ..playwright._page_transport import PageTransport, sender_of
 from ..playwright._process import listen, listener
 from ..playwright._source import PageOptions, PageSource
-from ..protocol._plain_text import redact_url
+from ..protocol._plain_text import origin_of, redact_url
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message, Sender
 
@@ -148,7 +148,7 @@ class PostMessageTransport(PageTransport):
         frame = await self._embed_app(page, agent, navigation)
         self._frame = frame
         await self._read_server_address(navigation.response)
-        self._origin = _origin_without_credentials(frame.url)
+        self._origin = origin_of(frame.url) or ""
         await agent.invoke("setOrigin", self._origin, timeout=self._timeout)
 
         _watch_removal(page, frame, agent)
@@ -310,11 +310,6 @@ async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
         await page.context.grant_permissions(["local-network-access"], origin=origin)
     await page.add_init_script(script=_PRINT_SCRIPT % origin)
     return origin
-
-
-def _origin_without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _watch_removal(page: Page, frame: Frame, agent: PageAgent) -> None:
