@@ -28,6 +28,7 @@ from transports.playwright._downloads import (
     CdpDownloads,
     GrowingFile,
     PlaywrightDownloads,
+    RungUnusable,
 )
 from transports.protocol._params import prepare_params
 from transports.protocol.binary import Handle
@@ -274,6 +275,29 @@ async def test_download_ends_at_once_with_its_browser_or_driver(tmp_path: Path, 
     async with asyncio.timeout(20):
         with pytest.raises(BrowserCrashed):
             await downloads.save(agent, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
+
+
+async def test_download_that_browser_broke_off_is_not_cancelled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser: Any = _Busy()
+    sent: list[str] = []
+
+    async def send(method: str, params: Any = None, **_: object) -> dict[str, Any]:
+        sent.append(method)
+        return {}
+
+    monkeypatch.setattr(browser, "send", send)
+    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path)
+    deadline = time.monotonic() + 3600
+    saving = asyncio.ensure_future(
+        downloads.save(browser, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
+    )
+    await browser.begun.wait()
+    browser.end()
+    with pytest.raises(RungUnusable, match="canceled the download"):
+        await saving
+    assert "Browser.cancelDownload" not in sent
 
 
 @pytest.mark.parametrize("end", ["reported", "reported after the session", "with the browser"])
