@@ -26,7 +26,7 @@ from ._find import require_listener
 from ._process import SESSION_CONTEXTS, Remote, RunFolder
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, CDPSession, Page
+    from playwright.async_api import BrowserContext, Page
 
 PageOrContext = TypeVar("PageOrContext", "Page", "BrowserContext")
 
@@ -53,21 +53,6 @@ def check_permissions(names: Collection[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-async def set_permissions(browser: CDPSession, context_id: str, granted: Collection[str]) -> None:
-    """Grant or deny every permission for a browser context, for all origins, so that the browser never prompts."""
-
-    async def decide(permission: dict[str, object]) -> None:
-        setting = "granted" if permission["name"] in granted else "denied"
-        decision = {"permission": permission, "setting": setting, "browserContextId": context_id}
-        # An older browser does not know some permissions, and never asks for them.
-        with contextlib.suppress(Error):
-            await browser.send("Browser.setPermission", decision)
-
-    permissions: list[dict[str, object]] = [{"name": name} for name in _PERMISSIONS]
-    permissions.append({"name": "midi", "sysex": True})
-    await asyncio.gather(*map(decide, permissions))
-
-
 def _state_of_existing_context() -> UsageError:
     return UsageError(f"{spelled('storage_state=')} is for a new context; an existing context keeps its own state")
 
@@ -91,13 +76,25 @@ class Tab:
         return self.browser is not None and not self.browser.attached
 
     async def set_permissions(self, agent: PageAgent, granted: Collection[str]) -> None:
-        """Set the permissions of the page's context as :func:`set_permissions` does.
+        """Grant or deny every permission for the page's context, for all origins, so that the browser never prompts.
 
         Contexts of the caller or of an attached browser are left as they are, and so are browsers without CDP.
         """
-        if self.browser is not None and self.shares_disk and agent.channel.cdp is not None:
-            context_id = agent.channel.target["browserContextId"]
-            await set_permissions(self.browser.cdp, context_id, granted)
+        if self.browser is None or not self.shares_disk or agent.channel.cdp is None:
+            return
+        cdp = self.browser.cdp
+        context_id = agent.channel.target["browserContextId"]
+
+        async def decide(permission: dict[str, object]) -> None:
+            setting = "granted" if permission["name"] in granted else "denied"
+            decision = {"permission": permission, "setting": setting, "browserContextId": context_id}
+            # An older browser does not know some permissions, and never asks for them.
+            with contextlib.suppress(Error):
+                await cdp.send("Browser.setPermission", decision)
+
+        permissions: list[dict[str, object]] = [{"name": name} for name in _PERMISSIONS]
+        permissions.append({"name": "midi", "sysex": True})
+        await asyncio.gather(*map(decide, permissions))
 
     async def keep_active(self, agent: PageAgent) -> None:
         """Let the page draw and run its timers as usual while another tab of its window is shown.
