@@ -530,6 +530,9 @@ async def test_removals_are_reported_to_callback(
     first, second = await mine.put_bytes(b"first"), await mine.put_bytes(b"second!")
     assert gone == [Removal("artifact", first.id, 5, "lru")]
     clock.passes(61)
+    assert (await mine.put_bytes(b"second!")).id == second.id  # one that is stored again is not removed before
+    assert len(gone) == 1
+    clock.passes(61)
     await store.gc(dry_run=True)
     assert len(gone) == 1
     await store.gc()
