@@ -221,12 +221,15 @@ async def test_idempotent_job_is_unknown_after_losing_ten_workers(place: str) ->
 async def test_cancelling_run_keeps_running_and_ended_jobs(place: str) -> None:
     async with await filled(place, jobs(4)) as ledger:
         one, two = await ledger.lease(2, 60)
-        await ledger.settle([done(one, State.FAILED)])
+        await ledger.settle([done(one, State.FAILED, error_code="NO", error="no paper", artifacts=(REF,))])
         assert await ledger.cancel() == 2
         assert await ledger.lease(9, 60) == []
         await ledger.add(lambda: [jobs(6)], "more", extend=True)
         assert numbers(await ledger.counts()) == {"failed": 1, "leased": 1, "cancelled": 4}
         assert await ledger.retry_failed() == 5
+        # Nothing of the failed attempt is left: the job may be cancelled now before it runs.
+        queued = [row async for row in ledger.rows(State.QUEUED)]
+        assert [(row.error_code, row.error, row.artifacts) for row in queued] == [(None, None, ())] * 5
         await ledger.settle([done(two, State.UNKNOWN)])
         assert await ledger.retry_failed() == 0
         assert sorted(leased.attempts for leased in await ledger.lease(9, 60)) == [1] * 5

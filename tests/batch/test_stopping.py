@@ -202,6 +202,15 @@ def test_job_leased_before_machine_slept_is_returned(monkeypatch: pytest.MonkeyP
         assert prefetched.seconds_left == seconds and prefetched.drop((), stopped=False) == dropped
 
 
+def test_lease_of_prefetched_job_counts_from_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 5.0, time=lambda: 1000.0)
+    monkeypatch.setattr("transports.batch._runner.time", clock)
+    prefetched, since_request = PrefetchedJobs(RunOptions(lease_seconds=60.0)), Elapsed()
+    clock.time = lambda: 1029.5
+    prefetched.add([Leased("k", jobs(1)[0], 1)], since_request, ())
+    assert prefetched.seconds_left == 0.5  # half of the lease is certain
+
+
 @pytest.mark.load
 async def test_job_leased_again_while_ending_is_not_rerun(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
