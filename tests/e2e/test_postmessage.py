@@ -330,6 +330,8 @@ async def test_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -
         ((width, _),) = pages_of(ref.path)
         assert width == pytest.approx(595, abs=2)  # A4
         assert await data_of(app, "file.list") is not None  # the frame is alive
+        (frame,) = page_of(app).main_frame.child_frames
+        assert await frame.evaluate("matchMedia('screen').matches && !matchMedia('print').matches")
 
         page = page_of(app)
         assert page.url == ("http://127.0.0.1:47474/" if harness == "same" else f"{HARNESS_ORIGIN}/")
