@@ -397,7 +397,10 @@ class Reconnector:
             try:
                 async with connection.open(self._timeout):
                     self._connection = connection
-                    self._report_opened(opened, reason)
+                    if opened.done():
+                        self._emit(Message("connection/restored", {"reason": reason}))
+                    else:
+                        opened.set_result(None)
                     await asyncio.shield(connection.lost)
             except Exception as error:  # any failure of the SDK's tasks ends the connection
                 if not opened.done():
@@ -423,14 +426,6 @@ class Reconnector:
             logger.info("%s; reconnecting", connection.lost.result())
             await asyncio.sleep(backoff_delay(attempt))
             attempt += 1
-
-    def _report_opened(self, opened: asyncio.Future[None], reason: str) -> None:
-        """Set the result of ``opened`` for the first connection. Report a later one, which replaces one that was lost
-        for ``reason``."""
-        if opened.done():
-            self._emit(Message("connection/restored", {"reason": reason}))
-        else:
-            opened.set_result(None)
 
 
 def _loss_reason(connection: Connection, error: Exception) -> str:

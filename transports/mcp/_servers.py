@@ -114,7 +114,10 @@ def http_client(
     without its package, or a file of certificates that is missing."""
     import httpx2  # late: most servers are processes
 
-    _check_headers(server)
+    check_headers(server.headers, str(server))
+    for name in server.headers:
+        if name.lower() in ("content-length", "transfer-encoding"):
+            raise UsageError(f"the header {name!r} of {server} is set for each request; leave it out")
     try:
         return (client_type or httpx2.AsyncClient)(headers={"Accept-Encoding": "identity", **server.headers}, **options)
     except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
@@ -129,13 +132,6 @@ def http_client(
             f"{server} cannot be connected: {reason}; correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE or "
             "SSL_CERT_DIR in the environment"
         ) from None
-
-
-def _check_headers(server: HttpServer) -> None:
-    check_headers(server.headers, str(server))
-    for name in server.headers:
-        if name.lower() in ("content-length", "transfer-encoding"):
-            raise UsageError(f"the header {name!r} of {server} is set for each request; leave it out")
 
 
 def has_forgotten_session(status: int, body: bytes) -> bool:

@@ -71,13 +71,6 @@ def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
     return None
 
 
-def _end_guard(guard: subprocess.Popen[bytes]) -> None:
-    guard.kill()
-    guard.wait()
-    assert guard.stdin is not None
-    guard.stdin.close()
-
-
 async def start_process(
     server: StdioServer, env: Mapping[str, str], stderr: int | None = asyncio.subprocess.PIPE
 ) -> ServerProcess:
@@ -216,7 +209,8 @@ async def _end_process(process: ServerProcess) -> None:
         logger.warning("process %d is still running after it was killed", process.pid)
     process.pipes.close()
     if process.guard is not None:
-        _end_guard(process.guard)
+        with process.guard as guard:
+            guard.kill()
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:

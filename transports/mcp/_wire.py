@@ -490,15 +490,14 @@ def _blocks_without_text(blocks: Sequence[Any]) -> list[Any]:
 
 
 def _repeats_structured(block: object, structured: object) -> bool:
-    """Return whether a text block repeats the structured content, or its only field: some SDKs wrap a plain value as
-    ``{"result": …}``."""
+    """Return whether a text block is the structured content or its only member, as it is or as JSON: some SDKs wrap a
+    plain value as ``{"result": …}``."""
     match block:
         case {"type": "text", "text": str(text)}:
-            return _text_repeats(text, structured)
-    return False
+            pass
+        case _:
+            return False
 
-
-def _text_repeats(text: str, structured: object) -> bool:
     values = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         values += structured.values()

@@ -8,6 +8,7 @@ from codecs import BOM_UTF8
 from collections.abc import Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakValueDictionary
 
 import httpx2
@@ -18,7 +19,7 @@ from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....mcp._events import events_of, is_event_stream, message_of
 from ....mcp._servers import HttpServer, has_forgotten_session, http_client
-from ._exchange import Described, failure_message, failure_of, listed_tools
+from ._exchange import Described, fail, failure_message, listed_tools
 from ._messages import (
     FIELDS_DECODER,
     MAX_BYTES,
@@ -199,16 +200,11 @@ class AddressServer:
 
     def _begin_task(self, key: Key | None, work: Coroutine[object, object, None]) -> None:
         """Run work in a task. With the ``key`` of a request, :meth:`_cancel_post` can cancel it."""
-        task = begin(work, self._fail)
+        task = begin(work, partial(fail, self._ended))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if key is not None:
             self._posts[key] = task
-
-    def _fail(self, error: BaseException) -> None:
-        """End the connection, since a request cannot get its answer."""
-        if not self._ended.done():
-            self._ended.set_exception(failure_of(error))
 
     async def _post_and_answer(self, line: bytes, posted: _Posted, headers: Mapping[str, str]) -> None:
         """Send a message. Answer its requests that the server does not answer with the reason."""

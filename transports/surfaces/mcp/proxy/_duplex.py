@@ -16,7 +16,7 @@ from ....artifacts._files import write_all
 from ....errors import ProtocolError, TooLarge
 from ....mcp._stdio import Ends, LineReader, Stdin, ends_of, exit_soon
 from ....protocol._find_content import Place
-from ._exchange import ClientMessage, Exchange, ProxyContext, failure_of, refusal
+from ._exchange import ClientMessage, Exchange, ProxyContext, fail, refusal
 from ._messages import (
     INVALID_REQUEST,
     MAX_BYTES,
@@ -142,13 +142,8 @@ class Duplex:
             if self._working.get(key) is task:
                 del self._working[key]
 
-        task = self._working[key] = begin(work_or_refuse(), self._fail)
+        task = self._working[key] = begin(work_or_refuse(), partial(fail, self._failed))
         task.add_done_callback(forget)
-
-    def _fail(self, error: BaseException) -> None:
-        """End the connection, since a request cannot get its answer."""
-        if not self._failed.done():
-            self._failed.set_exception(failure_of(error))
 
     async def _answer_request(self, message: Message) -> None:
         if await self._exchange.is_for_server(message):

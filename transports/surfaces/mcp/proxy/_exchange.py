@@ -436,11 +436,11 @@ def _facts_about_tools(result: msgspec.Raw) -> dict[str, _ToolFacts]:
     }
 
 
-def failure_of(error: BaseException) -> ABPError | OSError:
-    """Return the error with which a connection ends: an unexpected one without its message, which the log has."""
-    if isinstance(error, ABPError | OSError):
-        return error
-    return ProtocolError(failure_message(error))
+def fail(connection: asyncio.Future[None], error: BaseException) -> None:
+    """End a connection with an error: an unexpected one without its message, which the log has."""
+    if not connection.done():
+        expected = isinstance(error, ABPError | OSError)
+        connection.set_exception(error if expected else ProtocolError(failure_message(error)))
 
 
 def failure_message(error: BaseException) -> str:
