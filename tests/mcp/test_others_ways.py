@@ -521,6 +521,18 @@ async def test_odd_http_answer_is_read() -> None:
             assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}, kind
 
 
+async def test_events_are_utf8_whatever_encoding_the_server_names() -> None:
+    block = {"type": "text", "text": "é"}
+    headers = {"Content-Type": "text/event-stream; charset=iso-8859-1"}
+
+    def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
+        message = json.dumps({**said, "result": {"content": [block]}}, ensure_ascii=False)
+        return web.Response(body=f"data: {message}\n\n".encode(), headers=headers)
+
+    async with http_server(answer) as session:
+        assert (await session.call("go", timeout=20)).data == {"content": [block]}
+
+
 async def test_server_may_close_the_connection_of_an_unknown_request() -> None:
     async with http_server(lambda asked, said: body(json.dumps(said)), closes=True) as session:
         assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}

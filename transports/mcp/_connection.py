@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -265,14 +265,16 @@ class Connection:
         capabilities = self.client.server_capabilities
         if self.is_modern and (capabilities.tools or capabilities.resources):
             opened = self._keep_listening(
-                "", (), tools=bool(capabilities.tools), resources=bool(capabilities.resources)
+                "",
+                tools_list_changed=bool(capabilities.tools),
+                resources_list_changed=bool(capabilities.resources),
             )
             # A server may refuse the stream. Retrieving the exception keeps asyncio from logging it.
             opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())
 
     async def listen(self, uri: str) -> None:
         """Subscribe to the changes of one resource. Raises :class:`mcp.MCPError` if the server does not report them."""
-        opened = self._keep_listening(uri, (uri,))
+        opened = self._keep_listening(uri, resource_subscriptions=(uri,))
         try:
             await asyncio.shield(opened)
         except BaseException:
@@ -284,22 +286,15 @@ class Connection:
         if task is not None:
             await cancel_and_wait((task,))
 
-    def _keep_listening(
-        self, key: str, uris: Iterable[str], *, tools: bool = False, resources: bool = False
-    ) -> asyncio.Future[None]:
-        """Keep a stream of changes open until :meth:`stop_listening`. The future is done once it is first open. ``key``
-        is the URI of a resource, or empty for the stream of the lists."""
+    def _keep_listening(self, key: str, **changes: Any) -> asyncio.Future[None]:
+        """Keep a stream of ``changes`` open until :meth:`stop_listening`. The future is done once it is first open.
+        ``key`` is the URI of a resource, or empty for the stream of the lists."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if key in self._listening:
             opened.set_result(None)
             return opened
 
-        open_stream = partial(
-            self.client.listen,
-            tools_list_changed=tools,
-            resources_list_changed=resources,
-            resource_subscriptions=tuple(uris),
-        )
+        open_stream = partial(self.client.listen, **changes)
         self._listening[key] = begin(self._listen_until_lost(open_stream, opened))
         return opened
 

@@ -627,9 +627,7 @@ class Stderr:
 
     def summary(self) -> str:
         """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
-        text = self._server.redact(self._tail.decode(errors="replace"))
-        printable = "".join(char if char.isprintable() else " " for char in text)
-        text = " ".join(printable.split())
+        text = plain_line(self._server.redact(self._tail.decode(errors="replace")))
         if not text:
             return ""
         if len(text) > 500:

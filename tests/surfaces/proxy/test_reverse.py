@@ -402,6 +402,21 @@ async def test_gateway_fault_does_not_end_listening(tmp_path: Path) -> None:
     assert [message["params"]["data"] for message in client.other] == [1, 2]
 
 
+async def test_stream_without_events_is_opened_less_and_less_often(tmp_path: Path) -> None:
+    times: list[float] = []
+    opened = asyncio.Event()
+
+    async def call(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        times.append(time.monotonic())
+        if len(times) == 5:
+            opened.set()
+        return web.Response(text="", content_type="text/event-stream")
+
+    async with upstream(call) as server, relayed_to(server, tmp_path), asyncio.timeout(60):
+        await opened.wait()
+    assert times[4] - times[0] >= 0.7
+
+
 async def test_event_stream_with_odd_prefix_is_parsed(tmp_path: Path) -> None:
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         if request.method != "POST":

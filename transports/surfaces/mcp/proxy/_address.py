@@ -19,6 +19,7 @@ from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....mcp._events import events_of, is_event_stream, message_of
 from ....mcp._servers import HttpServer, has_forgotten_session, http_client
+from ....protocol._plain_text import plain_line
 from ._exchange import Described, fail, failure_message, listed_tools
 from ._messages import (
     FIELDS_DECODER,
@@ -141,7 +142,7 @@ class AddressServer:
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._client = upstream_client(server)
-        self._deliver: Deliver = _ignore
+        self._deliver: Deliver
         self._delivering = asyncio.Lock()
         #: Posts under way, by the key of their request.
         self._posts: WeakValueDictionary[Key, asyncio.Task[None]] = WeakValueDictionary()
@@ -284,9 +285,8 @@ class AddressServer:
             logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
 
     def _no_answer_in(self, body: bytes) -> str:
-        beginning = body[:_MAX_REFUSAL].decode("utf-8", "replace")
-        text = " ".join(self._server.redact(beginning).split())
-        return f"{self._server} sent no answer, but: {text[:_MAX_TEXT]}"
+        text = self._server.redact(body[:_MAX_REFUSAL].decode("utf-8", "replace"))
+        return f"{self._server} sent no answer, but: {plain_line(text, _MAX_TEXT)}"
 
     def _learn_session(self, response: httpx2.Response) -> None:
         session = response.headers.get(SESSION)
@@ -463,7 +463,3 @@ class _StreamPosition:
         """Return the seconds until the stream is opened again."""
         self.failures += 1
         return backoff_delay(self.failures) if self.retry is None else self.retry
-
-
-async def _ignore(_: object) -> None:
-    pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from ....protocol._strict_json import (
     in_thread_if_long,
     without_half_pairs,
 )
+
+T = TypeVar("T")
 
 #: Largest message in bytes: a file of 100 MiB as base64, with its message.
 MAX_BYTES = 137 << 20
@@ -123,10 +125,7 @@ async def read_message(raw: bytes) -> Message:
 def _decode_message(raw: bytes) -> Message:
     require_limits(raw)
     try:
-        try:
-            envelope = _ENVELOPE_DECODER.decode(raw)
-        except ValueError:  # perhaps only because of lone surrogates
-            envelope = _ENVELOPE_DECODER.decode(without_half_pairs(raw))
+        envelope = _decode(_ENVELOPE_DECODER, raw)
         return Message(raw, envelope, key_of(envelope.id))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not a JSON-RPC message: {error}") from error
@@ -175,10 +174,14 @@ FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def fields_of(raw: bytes | msgspec.Raw) -> Fields:
     """Return the fields of a JSON object. Lone surrogates become U+FFFD. Raises ``ValueError`` for anything but an
     object."""
+    return _decode(FIELDS_DECODER, raw)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
     try:
-        return FIELDS_DECODER.decode(raw)
-    except ValueError:
-        return FIELDS_DECODER.decode(without_half_pairs(bytes(raw)))
+        return decoder.decode(raw)
+    except ValueError:  # perhaps only because of lone surrogates
+        return decoder.decode(without_half_pairs(bytes(raw)))
 
 
 def fields_in(fields: Fields, name: str) -> Fields:
