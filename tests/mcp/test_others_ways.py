@@ -523,15 +523,18 @@ async def test_odd_http_answer_is_read() -> None:
 
 
 async def test_events_are_utf8_whatever_encoding_the_server_names() -> None:
-    block = {"type": "text", "text": "é"}
-    headers = {"Content-Type": "text/event-stream; charset=iso-8859-1"}
+    log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "é"}}
 
     def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
-        message = json.dumps({**said, "result": {"content": [block]}}, ensure_ascii=False)
-        return web.Response(body=f"data: {message}\n\n".encode(), headers=headers)
+        data = [json.dumps(message, ensure_ascii=False) for message in (log, said)]
+        text = "".join(f"data: {item}\n\n" for item in data)
+        return web.Response(body=text.encode(), headers={"Content-Type": "text/event-stream; charset=iso-8859-1"})
 
-    async with http_server(answer) as session:
-        assert (await session.call("go", timeout=20)).data == {"content": [block]}
+    async with http_server(answer) as session, session.events() as seen, asyncio.timeout(20):
+        await session.call("go")
+        while not isinstance(event := await anext(seen), Notification):
+            pass
+    assert event.data == {"level": "info", "data": "é"}
 
 
 async def test_server_may_close_the_connection_of_an_unknown_request() -> None:
