@@ -204,7 +204,8 @@ async def test_staged_file_changing_during_commit_is_detected(
             with pytest.raises(StoreError, match="changed"):
                 await staged.commit()
         assert await store.list() == []
-        assert (await staged.commit()).sha256 == sha(PDF[:-1] + b"!")
+        ref = await staged.commit()
+    assert await store.get(ref.id) == PDF[:-1] + b"!"
 
 
 async def test_stage_reset_discards_written_content(store: ArtifactStore) -> None:
@@ -477,6 +478,8 @@ async def test_trace_limits_evict_only_from_that_trace(opened: Open) -> None:
     keys = await fill(one, [10, 10, 10, 10])
     assert await left(one, keys) == [2, 3] and await left(two, others) == [0, 1]
     keys += [(await one.put_bytes(b"x" * 995)).id]
+    assert await left(one, keys) == [4]
+    await session.put_bytes(b"x" * 1001)  # of no trace
     assert await left(one, keys) == [4]
 
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,24 @@ async def test_damage_is_detected_quarantined_and_healed(damage: str, store: Loc
         await store.get(ref.id)
     healed = await store.put_bytes(PDF, filename="report.pdf")
     assert healed.path == ref.path and await store.get(ref.id) == PDF == Path(str(ref.path)).read_bytes()
+
+
+async def test_part_of_cut_content_raises_corrupt(store: LocalStore, root: Path) -> None:
+    ref = await store.put_bytes(b"x" * 300, filename="a.bin")
+    async with aclosing(store.open(ref, offset=1, length=200, chunk_size=100)) as chunks:
+        assert await anext(chunks) == b"x" * 100
+        os.truncate(root / "a.bin", 50)
+        with pytest.raises(Corrupt, match=ref.id):
+            await anext(chunks)
+    assert inner(root, "quarantine") == [ref.sha256]
+
+
+async def test_part_of_content_with_wrong_size_is_not_given(store: LocalStore, root: Path) -> None:
+    ref = await store.put_bytes(PDF, filename="a.pdf")
+    os.truncate(root / "a.pdf", len(PDF) + 1)
+    async with aclosing(store.open(ref, offset=1, length=2)) as chunks:
+        with pytest.raises(Corrupt, match=ref.id):
+            await anext(chunks)
 
 
 @pytest.mark.fault(47)
