@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import ClassVar, Self, Unpack, overload
 
 from .._internal.files import expand_home
+from .._internal.tasks import in_thread
 from .._internal.telemetry import ARTIFACT_BYTES, record, span
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
 from ..protocol._times import iso_utc
 from ._content import Description, Meter, PutOptions, as_bytes, describe, encode_text
-from ._files import PIECE, open_file, read_pieces
+from ._files import PIECE, map_os_errors, open_file, pieces_of
 from ._ref import (
     ArtifactRef,
     CheckReport,
@@ -401,8 +402,11 @@ class ArtifactStore(ABC):
         :class:`~transports.errors.StoreError` if it cannot be read."""
         file = Path(path)
         defaults: PutOptions = {"filename": file.name}
-        async with aclosing(read_pieces(file)) as chunks:
-            return await self.put_stream(chunks, **(defaults | options))
+        with map_os_errors("read a file", file.parent):
+            opened = await in_thread(file.open, "rb", 0)
+        with opened:
+            async with aclosing(pieces_of(opened)) as chunks:
+                return await self.put_stream(chunks, **(defaults | options))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import secrets
 import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from io import BufferedWriter, FileIO
 from pathlib import Path
@@ -334,21 +334,10 @@ def _remove_unlocked(path: Path) -> None:
 PIECE = 1 << 20
 
 
-async def read_pieces(file: Path) -> AsyncGenerator[bytes, None]:
-    """Yield the content of a file in pieces of at most :data:`PIECE` bytes, read in a thread.
-
-    Raises :class:`~transports.errors.StoreError` if the file cannot be read.
-    """
-    with map_os_errors("read a file", file.parent):
-        opened = await in_thread(file.open, "rb", 0)
-    with opened:
-        async with aclosing(pieces_of(opened)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-
 async def pieces_of(opened: FileIO) -> AsyncGenerator[bytes, None]:
-    """Yield the rest of an open file in pieces, as :func:`read_pieces` does. The file stays open."""
+    """Yield the rest of an open file in pieces of at most :data:`PIECE` bytes, read in a thread. The file stays open.
+
+    Raises :class:`~transports.errors.StoreError` if it cannot be read."""
     while True:
         with map_os_errors("read a file", Path(str(opened.name)).parent):
             piece = await in_thread(opened.read, PIECE)

@@ -462,6 +462,12 @@ def not_found(artifact_id: str) -> ArtifactNotFound:
     return ArtifactNotFound(f"there is no artifact {display_id!r} in this store", details={"id": display_id})
 
 
+def damaged(ref: ArtifactRef, reason: str) -> Corrupt:
+    return Corrupt(
+        f"artifact {ref.id} is damaged: {reason}; make the call again, or delete the artifact", details={"id": ref.id}
+    )
+
+
 def damaged_metadata(artifact_id: str, error: ValueError) -> Corrupt:
     return Corrupt(
         f"the metadata of artifact {artifact_id} is damaged ({error}); make the call again, or delete the artifact",

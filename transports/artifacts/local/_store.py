@@ -20,11 +20,11 @@ from typing import ParamSpec, TypeVar
 from ..._internal.arguments import checked
 from ..._internal.files import expand_home
 from ..._internal.tasks import in_thread
-from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable, UsageError
+from ...errors import StoreError, StoreFull, StoreUnavailable, UsageError
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from .._content import Description, Follower, Meter, measure_file
 from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
-from .._ref import ID, ArtifactRef, Metadata, Problem, Scope, damaged_metadata, not_found
+from .._ref import ID, ArtifactRef, Metadata, Problem, Scope, damaged, damaged_metadata, not_found
 from .._retention import Entry, Removal, Retention
 from ._blobs import BlobStore
 from ._index import Catalog, Index
@@ -401,8 +401,8 @@ class LocalStore(ArtifactStore):
         if was_read and (not reads_whole or digest.hexdigest() == ref.sha256):
             return
         if self._blobs.quarantine(ref.sha256):
-            raise _corrupt(ref, "its content no longer matches its hash and was put into quarantine")
-        raise _corrupt(ref, "the bytes read do not match its hash; the content was replaced since, or cannot be moved")
+            raise damaged(ref, "its content no longer matches its hash and was put into quarantine")
+        raise damaged(ref, "the bytes read do not match its hash; the content was replaced since, or cannot be moved")
 
     def _open_blob(self, ref: ArtifactRef) -> int:
         try:
@@ -411,7 +411,7 @@ class LocalStore(ArtifactStore):
         except FileNotFoundError:
             # This raises ArtifactNotFound if the artifact was deleted just now.
             self._load_metadata(ref.id)
-            raise _corrupt(ref, "its content is missing") from None
+            raise damaged(ref, "its content is missing") from None
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         if not ID.fullmatch(artifact_id):
@@ -423,9 +423,3 @@ class LocalStore(ArtifactStore):
 
     async def _check_own_files(self, *, repair: bool) -> list[Problem]:
         return await self._use_disk("check the store", self._maintenance.check, repair=repair)
-
-
-def _corrupt(ref: ArtifactRef, reason: str) -> Corrupt:
-    return Corrupt(
-        f"artifact {ref.id} is damaged: {reason}; make the call again, or delete the artifact", details={"id": ref.id}
-    )

@@ -25,6 +25,7 @@ from .._ref import (
     ReindexReport,
     Scope,
     candidate_ids,
+    damaged,
     digest_prefix,
     not_found,
 )
@@ -74,11 +75,6 @@ class ObjectStaged(SpooledFile):
 def _content_prefix(key: str) -> str:
     """Return the beginning of the keys of all content that an artifact may have."""
     return f"content/{digest_prefix(key)}"
-
-
-def _corrupt(ref: ArtifactRef, reason: str) -> Corrupt:
-    advice = "make the call again, or delete the artifact"
-    return Corrupt(f"artifact {ref.id} is damaged: {reason}; {advice}", details={"id": ref.id})
 
 
 class ObjectStore(ArtifactStore):
@@ -195,7 +191,7 @@ class ObjectStore(ArtifactStore):
                         digest.update(chunk)
                         yield chunk
                     if position < end:
-                        raise _corrupt(ref, "it is too short")
+                        raise damaged(ref, "it is too short")
                 except FileNotFoundError:
                     # The artifact may have been stored again meanwhile. Then the new content follows.
                     new_blob = await self._find_newer_content(ref, blob)
@@ -216,7 +212,7 @@ class ObjectStore(ArtifactStore):
         if metadata is None:
             raise not_found(ref.id) from None
         if metadata.blob == missing_blob:
-            raise _corrupt(ref, "its content is missing") from None
+            raise damaged(ref, "its content is missing") from None
         return metadata.blob
 
     async def _content_of(self, artifact_id: str) -> str:
@@ -237,7 +233,7 @@ class ObjectStore(ArtifactStore):
                 details={"id": ref.id},
             )
         await self._bucket.move(blob, blob.replace("content/", "quarantine/", 1))
-        raise _corrupt(ref, "its content no longer matches its hash and was put into quarantine")
+        raise damaged(ref, "its content no longer matches its hash and was put into quarantine")
 
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
         """Return a signed URL, valid for ``seconds``. S3 allows seven days at most."""
@@ -281,9 +277,9 @@ class ObjectStore(ArtifactStore):
         """Remove content without metadata after an hour, and quarantined objects after a day."""
         removals = await self._find_orphans()
         day = 86400.0
-        async for damaged in self._bucket.list("quarantine/"):
-            if time.time() - damaged.modified.timestamp() > day:
-                removals.append(Removal("quarantine", damaged.key, damaged.size, "expired"))
+        async for quarantined in self._bucket.list("quarantine/"):
+            if time.time() - quarantined.modified.timestamp() > day:
+                removals.append(Removal("quarantine", quarantined.key, quarantined.size, "expired"))
 
         if not dry_run:
             for removal in removals:
