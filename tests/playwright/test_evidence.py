@@ -16,17 +16,10 @@ import pytest
 from playwright.async_api import Error
 
 from tests.support.fake_page import SECRET, FakePage
-from transports._internal.redaction import REDACTED, SecretValues
+from transports._internal.redaction import REDACTED, EvidenceRedactor
 from transports.playwright._evidence import LIMITS, Limits, PageEvidence
 from transports.playwright._evidence_kinds import KINDS
-from transports.playwright._evidence_secrets import (
-    clean_body,
-    clean_entry,
-    clean_trace,
-    learn_body,
-    learn_entry,
-    learn_trace,
-)
+from transports.playwright._evidence_secrets import clean_body, clean_entry, clean_trace
 
 
 async def recorded(page: Any, limits: Limits = LIMITS) -> tuple[Any, list[str]]:
@@ -63,21 +56,23 @@ async def test_unredactable_file_is_not_kept() -> None:
     ],
 )
 def test_secret_in_json_is_redacted_in_any_encoding(mime_type: str, body: str) -> None:
-    secrets = SecretValues()
-    learn_body(body, mime_type, secrets)
-    assert secrets.without_values(f"later {SECRET}") == "later <redacted>"
-    cleaned = clean_body(body, mime_type, secrets)
+    first = EvidenceRedactor()
+    clean_body(body, mime_type, first)
+    redactor = first.with_values()
+    assert redactor.known.text(f"later {SECRET}") == "later <redacted>"
+    cleaned = clean_body(body, mime_type, redactor)
     assert SECRET not in cleaned and "1234" not in cleaned and cleaned.count("\n") in (0, body.count("\n"))
 
 
 def test_overly_deep_json_body_is_left_out_of_evidence() -> None:
     # the parser takes deeper JSON than the rules, which call themselves several times for a level
     body = "said:\n" + "[" * 600 + f'"{SECRET}"' + "]" * 600 + f'\n{{"password":"{SECRET}"}}'
-    learn_body(body, "text/plain", secrets := SecretValues())
-    assert secrets.without_values(SECRET) == "<redacted>" and SECRET not in clean_body(body, "text/plain", secrets)
+    clean_body(body, "text/plain", first := EvidenceRedactor())
+    redactor = first.with_values()
+    assert redactor.known.text(SECRET) == "<redacted>" and SECRET not in clean_body(body, "text/plain", redactor)
 
 
-def test_secret_in_websocket_frame_or_base64_body_is_redacted() -> None:
+def test_secret_in_websocket_frame_or_base64_body_is_redacted(tmp_path: Path) -> None:
     text = json.dumps({"password": SECRET, "pin": "1234"})
     encoded = base64.b64encode(text.encode()).decode()
     content = {"mimeType": "application/octet-stream", "text": encoded, "encoding": "base64"}
@@ -86,14 +81,18 @@ def test_secret_in_websocket_frame_or_base64_body_is_redacted() -> None:
         {"_webSocketMessages": [{"opcode": 2, "data": encoded}]},
         {"response": {"content": content}},
     ):
-        secrets = SecretValues()
-        learn_entry(entry, secrets)
-        assert secrets.without_values(f"later {SECRET}") == "later <redacted>"
-        cleaned = json.dumps(clean_entry(entry, secrets))
+        first = EvidenceRedactor()
+        clean_entry(entry, first)
+        redactor = first.with_values()
+        assert redactor.known.text(f"later {SECRET}") == "later <redacted>"
+        cleaned = json.dumps(clean_entry(entry, redactor))
         assert SECRET not in cleaned and "1234" not in cleaned and encoded[:24] not in cleaned
-    for line in ({"opcode": 1, "data": text}, {"opcode": 2, "data": encoded}):  # of resources/….jsonl in a trace
-        learn_body(f"{json.dumps(line)}\n{json.dumps(line)}\n", "", secrets := SecretValues())
-        assert secrets.without_values(f"later {SECRET}") == "later <redacted>"
+    for line in ({"opcode": 1, "data": text}, {"opcode": 2, "data": encoded}):
+        with zipfile.ZipFile(trace := tmp_path / "trace.zip", "w") as archive:
+            archive.writestr("resources/frames.jsonl", f"{json.dumps(line)}\n{json.dumps(line)}\n")
+        ((_, cleaned_frames),) = clean_trace(trace, first := EvidenceRedactor())
+        assert first.with_values().known.text(f"later {SECRET}") == "later <redacted>"
+        assert SECRET.encode() not in cleaned_frames and encoded.encode() not in cleaned_frames
 
 
 @pytest.mark.parametrize(
@@ -194,16 +193,14 @@ BODIES = {
 @pytest.mark.parametrize("kind", BODIES)
 def test_named_secret_is_masked_in_any_body_format(kind: str) -> None:
     mime_type, body = BODIES[kind]
-    secrets = SecretValues()  # it has learned nothing: the value stands here alone
-    assert SECRET not in clean_body(body, mime_type, secrets)
+    assert SECRET not in clean_body(body, mime_type, EvidenceRedactor())
     entry: Any = {
         "request": {"url": "http://a.test/", "postData": {"mimeType": mime_type, "text": body}},
         "response": {"content": {"mimeType": mime_type, "text": base64.b64encode(body.encode()).decode(),
                                  "encoding": "base64"}},
         "_webSocketMessages": [{"opcode": 1, "data": body}] if "json" in mime_type else [],
     }  # fmt: skip
-    learn_entry(entry, secrets)
-    cleaned = json.dumps(clean_entry(entry, secrets))
+    cleaned = json.dumps(clean_entry(entry, EvidenceRedactor()))
     assert SECRET not in cleaned
     assert base64.b64encode(SECRET.encode())[:-4].decode() not in cleaned
 
@@ -211,13 +208,13 @@ def test_named_secret_is_masked_in_any_body_format(kind: str) -> None:
 def test_encoded_multipart_part_is_masked_entirely() -> None:
     hidden = base64.b64encode(json.dumps({"password": SECRET}).encode()).decode()
     body = _MULTI.format('name="a"', "Content-Transfer-Encoding: base64\r\n", hidden)
-    assert clean_body(body, _PARTS, SecretValues()) == body.replace(hidden, REDACTED)
+    assert clean_body(body, _PARTS, EvidenceRedactor()) == body.replace(hidden, REDACTED)
 
 
 def test_multipart_part_type_decides_how_it_is_redacted() -> None:
     xml = "<login><password>{}</password></login>"
     body = _MULTI.format('name="a"', "Content-Type: application/xml\r\n", xml)
-    assert clean_body(body.format(SECRET), _PARTS, SecretValues()) == body.format(REDACTED)
+    assert clean_body(body.format(SECRET), _PARTS, EvidenceRedactor()) == body.format(REDACTED)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-7", "gzip", "deflate"])
@@ -228,19 +225,14 @@ def test_undecodable_text_body_is_left_out_of_evidence(encoding: str, mime_type:
     data = gzip.compress(data) if encoding == "gzip" else zlib.compress(data) if encoding == "deflate" else data
     body = {"mimeType": mime_type, "text": base64.b64encode(data).decode(), "encoding": "base64"}
     entry = {"request": {"url": "http://a.test/"}, "response": {"content": body}}
-    learn_entry(entry, secrets := SecretValues())
-    cleaned = clean_entry(entry, secrets)
+    cleaned = clean_entry(entry, EvidenceRedactor())
     assert body["text"] not in json.dumps(cleaned) and SECRET not in json.dumps(cleaned)
-    trace, out = tmp_path / "trace.zip", tmp_path / "out.zip"
-    with zipfile.ZipFile(trace, "w") as archive:
+    with zipfile.ZipFile(trace := tmp_path / "trace.zip", "w") as archive:
         named = {"mimeType": mime_type, "_sha1": "one.dat"}
         event = {"type": "resource-snapshot", "snapshot": {"request": {"postData": named}}}
         archive.writestr("trace.network", json.dumps(event))
         archive.writestr("resources/one.dat", data)
-    learn_trace(trace, secrets := SecretValues())
-    clean_trace(trace, out, secrets)
-    with zipfile.ZipFile(out) as archive:
-        kept = archive.read("resources/one.dat")
+    kept = dict(clean_trace(trace, EvidenceRedactor()))["resources/one.dat"]
     assert data not in kept and SECRET.encode() not in kept and SECRET.encode("utf-16-le") not in kept
 
 
@@ -258,16 +250,16 @@ def test_undecodable_text_body_is_left_out_of_evidence(encoding: str, mime_type:
     ],
 )
 def test_body_without_secrets_is_unchanged(mime_type: str, body: str) -> None:
-    assert clean_body(body, mime_type, SecretValues()) == body
+    assert clean_body(body, mime_type, EvidenceRedactor()) == body
     data = base64.b64encode(body.encode()).decode()
     entry = {"request": {}, "response": {"content": {"mimeType": mime_type, "text": data, "encoding": "base64"}}}
-    assert clean_entry(entry, SecretValues()) == entry
+    assert clean_entry(entry, EvidenceRedactor()) == entry
 
 
 def test_percent_encoded_secret_name_is_redacted() -> None:
     for name in ("p%61ssword", "p%2561ssword", "user%5Bpassword%5D", "\\u0070assword"):
         entry: Any = {"request": {"url": f"http://a.test/?user=bob&{name}={SECRET}#{name}={SECRET}"}}
-        cleaned = json.dumps(clean_entry(entry, SecretValues()))
+        cleaned = json.dumps(clean_entry(entry, EvidenceRedactor()))
         assert SECRET not in cleaned and "bob" in cleaned
         frame: dict[str, Any] = {"opcode": 2, "data": base64.b64encode(json.dumps({"a": _DEEP}).encode()).decode()}
-        assert frame["data"] not in json.dumps(clean_entry({"_webSocketMessages": [frame]}, SecretValues()))
+        assert frame["data"] not in json.dumps(clean_entry({"_webSocketMessages": [frame]}, EvidenceRedactor()))

@@ -15,14 +15,14 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 import jwt
 
 from transports import connect, open_store
-from transports._internal.redaction import SecretValues
+from transports._internal.redaction import EvidenceRedactor
 from transports.artifacts import _arrow
 from transports.artifacts._ref import Metadata
 from transports.errors import ABPError, Corrupt, UsageError
 from transports.mcp._servers import parse_server
 from transports.mcp._wire import parse_json_text
 from transports.mcp.views._host import read_profile
-from transports.playwright._evidence_secrets import clean_body, learn_body, read_lines
+from transports.playwright._evidence_secrets import clean_body, read_lines
 from transports.playwright._received import parse_event, parse_reply
 from transports.playwright._scripts import read_adapter
 from transports.playwright._source import PageSource
@@ -79,9 +79,7 @@ TOO_DEEP = {
 
 
 def evidence(data: bytes) -> None:
-    text, secrets = data.decode(errors="replace"), SecretValues()
-    learn_body(text, "application/json", secrets)
-    clean_body(text, "application/json", secrets)
+    clean_body(data.decode(errors="replace"), "application/json", EvidenceRedactor())
     list(read_lines(data))
 
 
@@ -178,10 +176,8 @@ def test_entry_points_raise_only_abp_errors(tmp_path: Path, entry: str) -> None:
     ['<input type="password" value="&#%s;">', '<input name="&#%s;" value="x">', '{"password&#%s;": "x"}'],
 )
 def test_character_reference_with_thousands_of_digits_is_parsed(html: str) -> None:
-    secrets = SecretValues()
     for digits in ("9" * 5000, "0" * 5000 + "65"):
-        learn_body(html % digits, "text/html", secrets)
-        assert clean_body(html % digits, "text/html", secrets)
+        assert clean_body(html % digits, "text/html", EvidenceRedactor())
 
 
 def test_huge_number_and_broken_address_are_rejected() -> None:

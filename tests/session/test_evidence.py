@@ -25,7 +25,7 @@ from transports import (
     connect,
     open_store,
 )
-from transports._internal.redaction import SecretValues
+from transports._internal.redaction import EvidenceRedactor
 from transports.protocol.binary import BinaryData
 from transports.session._evidence import read_evidence
 from transports.testing import Call
@@ -139,7 +139,7 @@ async def returned(value: object) -> object:
 async def test_console_redaction_runs_off_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
 
-    def line(self: SecretValues, text: str) -> str:
+    def line(self: EvidenceRedactor, text: str) -> str:
         threads.add(threading.get_ident())
         return text
 
@@ -159,7 +159,7 @@ async def test_console_redaction_runs_off_event_loop(tmp_path: Path, monkeypatch
         def __bool__(self) -> bool:
             return True
 
-    monkeypatch.setattr(SecretValues, "redact_line", line)
+    monkeypatch.setattr(EvidenceRedactor, "redact_line", line)
     app = MemoryTransport({"talk": talk})
     async with connect("memory:", transport=app, store=tmp_path, evidence=Evidence(console=True)) as session:
         kept = (await session.call("talk")).evidence["console"]

@@ -1,14 +1,14 @@
 """Known secrets, and masking: labels or asterisks in place of values, in texts, JSON values and bytes. No I/O.
 
-:class:`Finder` finds values as they are and in one step of each usual encoding; :func:`replaced`, :func:`starred` and
-:func:`masked_tree` replace them. :class:`KnownSecrets` has the values that this process never shows, and their
-``${SECRET:NAME}`` placeholders. A value is known once it was read (:mod:`transports.session._secrets`). From then on,
-texts of all sessions that leave this process towards a person, a model, a file or a log have the placeholder in its
-place.
+:class:`Finder` finds values as they are and in one step of each usual encoding; :class:`KnownSecrets` replaces them.
+:data:`KNOWN_SECRETS` has the values that this process never shows, and their ``${SECRET:NAME}`` placeholders. A value
+is known once it was read (:mod:`transports.session._secrets`). From then on, texts of all sessions that leave this
+process towards a person, a model, a file or a log have the placeholder in its place.
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import logging
 import math
@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ..errors import ABPError
@@ -230,149 +230,6 @@ def _without_overlaps(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
     return merged
 
 
-#: Returns the text of a file without values, or ``None`` for any other text. The flag is true if a descriptor makes it
-#: a file.
-MaskFile = Callable[[str, bool], str | None]
-
-
-def replaced(texts: Sequence[str], finder: Finder) -> list[str]:
-    """Return texts with labels in place of values. The texts are searched as one; a value that lies across several
-    texts has its label in each."""
-    if not finder:
-        return list(texts)
-    contents = [to_bytes(text) for text in texts]
-    spans = _occurrences_by_text(contents, finder, b"")
-    masked = list(texts)
-    for index, occurrences in spans.items():
-        masked[index] = _labelled(contents[index], occurrences)
-    return masked
-
-
-def starred(content: bytes, occurrences: Iterable[Occurrence]) -> bytes:
-    """Return content of the same length with asterisks in place of the found values."""
-    masked = bytearray(content)
-    for occurrence in occurrences:
-        masked[occurrence.start : occurrence.end] = b"*" * (occurrence.end - occurrence.start)
-    return bytes(masked)
-
-
-def masked_tree(
-    node: object,
-    finder: Finder,
-    numbers: Mapping[float, str],
-    *,
-    file: MaskFile | None = None,
-    keep: Callable[[str], bool] | None = None,
-    names: Collection[str] = (),
-) -> object:
-    """Return JSON values with labels in place of values, also in keys and file names, and in place of numbers
-    in ``numbers``. A node without values is returned unchanged.
-
-    ``file`` masks texts that are files. Keys for which ``keep`` is true stay, with their values, as do the keys in
-    ``names``.
-    """
-    if not finder:
-        return node
-    tree = _Tree(numbers, keep, frozenset(names))
-    tree.gather_texts(node)
-    contents = [to_bytes(text) for text in tree.texts]
-    # The line breaks keep a value from being found across two texts.
-    tree.spans = _occurrences_by_text(contents, finder, b"\n")
-    if not tree.spans and not tree.has_numbers:
-        return node
-    return tree.with_labels(node, file)
-
-
-class _Tree:
-    """The texts of JSON values, gathered and rebuilt in the same order."""
-
-    def __init__(self, numbers: Mapping[float, str], keep: Callable[[str], bool] | None, names: frozenset[str]) -> None:
-        self.texts: list[str] = []
-        self.spans: Mapping[int, list[Occurrence]] = {}
-        self.has_numbers = False
-        self._numbers = numbers
-        self._keep = keep
-        self._names = names
-        self._next = 0
-
-    def gather_texts(self, node: object) -> None:
-        """Add the texts of ``node`` to :attr:`texts`, and note whether it has a number to replace."""
-        match node:
-            case str():
-                self.texts.append(node)
-            case Mapping():
-                for key, value in node.items():
-                    if self._is_kept(key):
-                        continue
-                    if isinstance(key, str) and key not in self._names:
-                        self.texts.append(key)
-                    self.gather_texts(value)
-            case list() | tuple():
-                for item in node:
-                    self.gather_texts(item)
-            case object(filename=str(name)):
-                # A file.
-                self.texts.append(name)
-            case int() | float() if self._numbers and not isinstance(node, bool):
-                self.has_numbers = self.has_numbers or self._number_label(node) is not None
-
-    def with_labels(self, node: object, file: MaskFile | None) -> object:
-        """Return ``node`` with labels. It must be visited in the order of :meth:`gather_texts`."""
-        match node:
-            case str():
-                return self._masked_text(node, file)
-            case Mapping():
-                return self._object_with_labels(node, file)
-            case list() | tuple():
-                return [self.with_labels(item, file) for item in node]
-            case object(filename=str(name)):
-                # A file.
-                return replace(cast(Any, node), filename=self._masked_text(name, None))
-            case int() | float() if self._numbers and not isinstance(node, bool):
-                return self._number_label(node) or node
-            case _:
-                return node
-
-    def _object_with_labels(self, node: Mapping[Any, object], file: MaskFile | None) -> dict[Any, object]:
-        """Return a JSON object with labels. Its ``content`` is a file if another field describes it."""
-        is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
-        rebuilt: dict[Any, object] = {}
-        for key, value in node.items():
-            if self._is_kept(key):
-                rebuilt[key] = value
-                continue
-
-            masked_key = key
-            if isinstance(key, str) and key not in self._names:
-                masked_key = self._masked_text(key, None)
-            if is_described and key == "content" and isinstance(value, str):
-                rebuilt[masked_key] = self._masked_text(value, file, described=True)
-            else:
-                rebuilt[masked_key] = self.with_labels(value, file)
-        return rebuilt
-
-    def _masked_text(self, text: str, file: MaskFile | None, *, described: bool = False) -> str:
-        """Return the next text of :attr:`texts` with labels."""
-        index = self._next
-        self._next += 1
-        if index not in self.spans:
-            return text
-        if file is not None:
-            masked = file(text, described)
-            if masked is not None:
-                return masked
-        return _labelled(to_bytes(text), self.spans[index])
-
-    def _is_kept(self, key: object) -> bool:
-        return self._keep is not None and isinstance(key, str) and self._keep(key)
-
-    def _number_label(self, node: float) -> str | None:
-        try:
-            return self._numbers.get(float(node))
-        except OverflowError:
-            return None
-
-
 def _occurrences_by_text(contents: Sequence[bytes], finder: Finder, between: bytes) -> dict[int, list[Occurrence]]:
     """Return the found values in ``contents``, by index; spans are relative to the content."""
     begins = [0]
@@ -474,7 +331,7 @@ def map_texts(node: object, change: Callable[[str], object]) -> object:
 
 
 class KnownSecrets:
-    """Values that must not be shown, and the placeholders in their place.
+    """Values that must not be shown, and the labels in their place: placeholders, for those that :meth:`add` adds.
 
     A value is found in the usual encodings (:class:`Finder`). Parts of a value are not found, nor encrypted,
     compressed or otherwise transformed ones: an app that writes a password backwards shows it.
@@ -484,13 +341,13 @@ class KnownSecrets:
         # Of a secret that changes each hour, these are the values of over a month.
         self._names: Recent[str, str] = Recent(1000)
         self._finder = Finder({})
-        #: Placeholders of numeric values, which an app may answer as JSON numbers.
-        self.numbers: Mapping[float, str] = {}
-        #: Placeholders by value.
-        self.values: Mapping[str, str] = {}
+        #: Labels by value.
+        self._labels: Mapping[str, str] = {}
+        #: Labels of numeric values, which an app may answer as JSON numbers.
+        self._numbers: Mapping[float, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._names)
+        return bool(self._labels)
 
     def add(self, name: str, value: str) -> None:
         """Add a value. The first value in :data:`KNOWN_SECRETS` also installs the redaction of logs."""
@@ -511,32 +368,80 @@ class KnownSecrets:
             _SECRETS_OF_RECENT_USERS.clear()
 
     def _rebuild(self) -> None:
-        """Bring the finder and the placeholders up to date with the values."""
-        self.values = {value: f"${{SECRET:{name}}}" for value, name in self._names.items()}
-        self._finder = Finder(self.values)
-        self.numbers = {float(value): label for value, label in self.values.items() if _NUMBER.fullmatch(value)}
+        """Bring the finder and the labels up to date with the values."""
+        self._labels = {value: f"${{SECRET:{name}}}" for value, name in self._names.items()}
+        self._numbers = {float(value): label for value, label in self._labels.items() if _NUMBER.fullmatch(value)}
+        self._finder = Finder(self._labels)
+
+    def with_values(self, values: Iterable[str], label: str) -> KnownSecrets:
+        """Return these secrets and further values, in whose place ``label`` stands in texts; as numbers they stay."""
+        secrets = KnownSecrets()
+        secrets._labels = {**dict.fromkeys(values, label), **self._labels}
+        secrets._numbers = self._numbers
+        secrets._finder = Finder(secrets._labels)
+        return secrets
 
     def text(self, text: str) -> str:
-        """Return text with placeholders in place of values."""
+        """Return text with labels in place of values."""
         return self.texts([text])[0]
 
     def texts(self, texts: Sequence[str]) -> list[str]:
-        """Return consecutive pieces of a text with placeholders in place of values. A value that lies across several
-        pieces has a placeholder in each."""
-        return replaced(texts, self._finder)
+        """Return consecutive pieces of a text with labels in place of values. A value that lies across several pieces
+        has its label in each."""
+        masked = list(texts)
+        for index, masked_text in self._search(texts, b"").items():
+            masked[index] = masked_text
+        return masked
 
-    def tree(self, node: object) -> object:
-        """Return JSON values with placeholders in place of values, also in keys and file names. A node without values
-        is returned unchanged. A file in base64 is masked (:meth:`mask`). Binary content beside the JSON stays, because
-        it is masked where it is read."""
-        return masked_tree(node, self._finder, self.numbers, file=self._mask_file_text)
+    def any_in(self, content: bytes) -> bool:
+        """Return whether content of any kind and size has a value in it."""
+        return bool(self._finder.find(content))
+
+    def tree(
+        self,
+        node: object,
+        *,
+        keep: Callable[[str], bool] | None = None,
+        names: Collection[str] = (),
+        mask_files: bool = True,
+    ) -> object:
+        """Return JSON values with labels in place of values, also in keys and file names, and in place of numbers that
+        are values. A node without values is returned unchanged. With ``mask_files`` a file in base64 is masked as by
+        :meth:`mask`. Binary content beside the JSON stays, because it is masked where it is read.
+
+        Keys for which ``keep`` is true stay, with their values, as do the keys in ``names``, without them."""
+        if not self:
+            return node
+        tree = _Tree(keep, names, self._numbers, self._mask_file_text if mask_files else None)
+        texts = list(dict.fromkeys(tree.texts(node)))
+        # The line breaks keep a value from being found across two texts.
+        masked_texts = self._search(texts, b"\n")
+        if not masked_texts and not self._numbers:
+            return node
+        tree.masked_texts = {texts[index]: masked_text for index, masked_text in masked_texts.items()}
+        return tree.with_labels(node)
+
+    def _search(self, texts: Sequence[str], between: bytes) -> dict[int, str]:
+        """Return the texts that have a value, with labels, by their index. They are searched as one, with ``between``
+        between them: a search for each would take much longer."""
+        if not self:
+            return {}
+        contents = [to_bytes(text) for text in texts]
+        spans = _occurrences_by_text(contents, self._finder, between)
+        return {index: _labelled(contents[index], occurrences) for index, occurrences in spans.items()}
 
     def mask(self, content: bytes) -> bytes:
         """Return the bytes of a file with asterisks in place of values, if it is a text of at most
         :data:`MAX_MASKED_BYTES`; unchanged otherwise. The length stays, so that a declared size still holds."""
-        if not self._names or len(content) > MAX_MASKED_BYTES or b"\0" in content:
+        if len(content) > MAX_MASKED_BYTES or b"\0" in content:
             return content
-        return starred(content, self._finder.find(content))
+        return self._starred(content)
+
+    def _starred(self, content: bytes) -> bytes:
+        masked = bytearray(content)
+        for occurrence in self._finder.find(content):
+            masked[occurrence.start : occurrence.end] = b"*" * (occurrence.end - occurrence.start)
+        return bytes(masked)
 
     def _mask_file_text(self, text: str, described: bool) -> str | None:
         """Return the text of a file in an answer, masked without a change of its size; ``None`` for any other text.
@@ -551,12 +456,11 @@ class KnownSecrets:
         if content is None:
             if not described:
                 return None
-            plain = to_bytes(text)
-            return to_text(starred(plain, self._finder.find(plain)))
+            return to_text(self._starred(to_bytes(text)))
 
         is_file = described or bool(head)
         # A value in base64 is no file, and gets its placeholder.
-        if not is_file and content.decode(errors="replace") in self._names:
+        if not is_file and content.decode(errors="replace") in self._labels:
             return None
         masked = self.mask(content)
         if masked != content:
@@ -565,7 +469,7 @@ class KnownSecrets:
 
     def error(self, error: E) -> E:
         """Mask the values in an error, in place, and return the error."""
-        if not self._names:
+        if not self:
             return error
         error.message = self.text(error.message)
         error.args = (error.message,)
@@ -574,6 +478,91 @@ class KnownSecrets:
         if error.download_url:
             error.download_url = self.text(error.download_url)
         return error
+
+
+#: Returns the text of a file without values, or ``None`` for any other text. The flag is true if a descriptor makes it
+#: a file.
+_MaskFile: TypeAlias = Callable[[str, bool], str | None]
+
+
+class _Tree:
+    """Masking of JSON values: their texts are gathered, searched together, and put back."""
+
+    def __init__(
+        self,
+        keep: Callable[[str], bool] | None,
+        names: Collection[str],
+        numbers: Mapping[float, str],
+        mask_file: _MaskFile | None,
+    ) -> None:
+        self._keep = keep
+        self._names = names
+        self._numbers = numbers
+        self._mask_file = mask_file
+        #: The texts that have a value, each with its masked text.
+        self.masked_texts: Mapping[str, str] = {}
+
+    def texts(self, node: object) -> Iterator[str]:
+        """Yield the texts, keys and file names to search for values."""
+        match node:
+            case str():
+                yield node
+            case Mapping():
+                for key, value in node.items():
+                    if self._is_kept(key):
+                        continue
+                    if isinstance(key, str) and key not in self._names:
+                        yield key
+                    yield from self.texts(value)
+            case list() | tuple():
+                for item in node:
+                    yield from self.texts(item)
+            case object(filename=str(name)):
+                # A file.
+                yield name
+
+    def with_labels(self, node: object) -> object:
+        """Return JSON values with the masked texts, and with labels for numbers."""
+        match node:
+            case str():
+                return self._masked_text(node, is_described=False)
+            case Mapping():
+                return self._masked_object(node)
+            case list() | tuple():
+                return [self.with_labels(item) for item in node]
+            case object(filename=str(name)):
+                # A file.
+                return replace(cast(Any, node), filename=self.masked_texts.get(name, name))
+            case int() | float() if self._numbers and not isinstance(node, bool):
+                with contextlib.suppress(OverflowError):
+                    return self._numbers.get(float(node), node)
+        return node
+
+    def _masked_object(self, node: Mapping[Any, object]) -> dict[Any, object]:
+        """Return a JSON object with labels. Its ``content`` is a file if another field describes it."""
+        is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
+        masked: dict[Any, object] = {}
+        for key, value in node.items():
+            if self._is_kept(key):
+                masked[key] = value
+                continue
+            masked_key = key if key in self._names else self.masked_texts.get(key, key)
+            if is_described and key == "content":
+                masked[masked_key] = self._masked_text(str(value), is_described=True)
+            else:
+                masked[masked_key] = self.with_labels(value)
+        return masked
+
+    def _masked_text(self, text: str, *, is_described: bool) -> str:
+        if text not in self.masked_texts:
+            return text
+        file_text = None
+        if self._mask_file is not None:
+            file_text = self._mask_file(text, is_described)
+        return self.masked_texts[text] if file_text is None else file_text
+
+    def _is_kept(self, key: object) -> bool:
+        return self._keep is not None and isinstance(key, str) and self._keep(key)
 
 
 def _decoded(text: str) -> bytes | None:

@@ -1,7 +1,7 @@
 """Redaction of secrets in text and JSON by rules. No I/O.
 
-:class:`Redactor` has the rules: secret names of fields, headers, queries and tokens. :class:`SecretValues` also learns
-the secret values of one call and removes them wherever they occur.
+:class:`Redactor` has the rules: secret names of fields, headers, queries and tokens. :class:`EvidenceRedactor` also
+remembers what it removed from the evidence of one call, to remove it wherever it occurs.
 
 Recordings, the ``source`` of artifacts and the message log of failed tests follow the same rules. A replay applies them
 to its requests, too, so that a call with any password matches a recording with another one.
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import unquote_plus
 
-from .masking import KNOWN_SECRETS, Finder, KnownSecrets, is_placeholder, map_texts, masked_tree, replaced
+from .masking import KNOWN_SECRETS, KnownSecrets, is_placeholder, map_texts
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -106,6 +106,10 @@ class Redactor:
         self._in_queries = (*_SECRET_IN_QUERIES, *more_names)
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
+    def hide(self, value: object) -> str:
+        """Return the replacement of a secret value. What the rules replace, they replace by this method."""
+        return REDACTED
+
     def is_secret(self, name: str) -> bool:
         """Return whether values of this name are secret: ``auth``, names that end with ``password``, ``token``,
         ``api_key`` and the like, in any case and punctuation, and names with the last word ``pin``, ``otp`` or the
@@ -139,13 +143,13 @@ class Redactor:
         text = self._redact_queries(text)
         # The patterns are compiled here, at the first text that may hold secrets.
         for pattern in _PATTERNS:
-            text = re.sub(pattern, _redact_match, text, flags=re.IGNORECASE)
-        return _DOTTED.sub(_redact_jwt, text)
+            text = re.sub(pattern, self._redact_match, text, flags=re.IGNORECASE)
+        return _DOTTED.sub(self._redact_jwt, text)
 
     def text_by_patterns(self, text: str) -> str:
         """Return text redacted by the caller's own patterns alone."""
         for pattern in self._more_patterns:
-            text = pattern.sub(_redact_match, text)
+            text = pattern.sub(self._redact_match, text)
         return text
 
     def tree(self, node: object) -> object:
@@ -174,7 +178,7 @@ class Redactor:
                 return self._redact_object(node)
             case [str() as name, str() as value] if _HEADER.fullmatch(name):
                 # A pair in a list of headers.
-                return [name, _blank_values(value)]
+                return [name, self._blank_values(value)]
             case list() | tuple():
                 return [self.tree_by_rules(item) for item in node]
             case _:
@@ -194,7 +198,7 @@ class Redactor:
         if "value" in node:
             names = (node.get(key) for key in ("name", "key", "header"))
             if any(self.is_secret(name) for name in names if isinstance(name, str)):
-                redacted["value"] = _blank_values(node["value"])
+                redacted["value"] = self._blank_values(node["value"])
         return redacted
 
     def field(self, name: object, value: object) -> object:
@@ -219,14 +223,25 @@ class Redactor:
             return map_texts(value, self.text_by_rules)
 
         if _plain_name(name) == "auth" and isinstance(value, Mapping):
-            blanked = {key: _blank_values(item) for key, item in value.items()}
-            if "type" in value:
-                blanked["type"] = value["type"]
-            return blanked
+            return {key: item if key == "type" else self._blank_values(item) for key, item in value.items()}
         # An object named "pin", as on a map, is no secret.
         if isinstance(value, dict | list | tuple) and kind == "secret word":
             return self.tree_by_rules(value)
-        return _blank_values(value)
+        return self._blank_values(value)
+
+    def _blank_values(self, value: object) -> object:
+        """Replace texts and numbers and keep the structure. A descriptor of content stays, even as ``token``."""
+        match value:
+            case dict() if "mimeType" not in value:
+                return {key: self._blank_values(item) for key, item in value.items()}
+            case list() | tuple():
+                return [self._blank_values(item) for item in value]
+            case str() if value:
+                return self.hide(value)
+            case int() | float() if not isinstance(value, bool):
+                return self.hide(value)
+            case _:
+                return value
 
     def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
         """Return whether a field of a form in HTML with these attributes holds a secret."""
@@ -242,8 +257,8 @@ class Redactor:
         for start, end in secret_spans(text, self.is_secret_field):
             # The content of an element begins behind its tag. In an attribute without quotes, > would end the tag.
             is_element_content = text[start - 1] == ">"
-            replacement = REDACTED if is_element_content else f'"{REDACTED}"'
-            pieces += (text[position:start], replacement)
+            replacement = self.hide(attribute_value(text[start:end]))
+            pieces += (text[position:start], replacement if is_element_content else f'"{replacement}"')
             position = end
         pieces.append(text[position:])
         return "".join(pieces)
@@ -258,13 +273,17 @@ class Redactor:
         if re.match(r"\s*+<[A-Za-z!]", text):
             return self.redact_html(text)
         parts = form_data_parts(text)
-        contents = [REDACTED if self.is_secret(field_name(part.headers()) or "") else part.content for part in parts]
-        return with_contents(text, parts, contents)
+        return with_contents(text, parts, map(self._form_content, parts))
+
+    def _form_content(self, part: Part) -> str:
+        if self.is_secret(field_name(part.headers()) or ""):
+            return self.hide(part.content)
+        return part.content
 
     def _form_pair(self, pair: str) -> str:
         name, _, value = pair.partition("=")
         if value and self.is_secret(name):
-            return f"{name}={REDACTED}"
+            return f"{name}={self.hide(value)}"
         return pair
 
     def _redact_queries(self, text: str) -> str:
@@ -277,52 +296,37 @@ class Redactor:
             value = _QUERY_VALUE.match(text, field.end())
             is_already_redacted = field.start() < position
             if is_secret and value is not None and not is_already_redacted:
-                pieces += (text[position : field.end()], REDACTED)
+                pieces += (text[position : field.end()], self.hide(value[0]))
                 position = value.end()
         pieces.append(text[position:])
         return "".join(pieces)
 
+    def _redact_match(self, match: re.Match[str]) -> str:
+        """Return a match with its group ``secret`` replaced, or the whole match without such a group."""
+        if "secret" not in match.re.groupindex or match["secret"] is None:
+            return self.hide(match[0])
+        before = match.string[match.start() : match.start("secret")]
+        after = match.string[match.end("secret") : match.end()]
+        return before + self.hide(match["secret"]) + after
 
-def _blank_values(value: object) -> object:
-    """Replace texts and numbers and keep the structure. A descriptor of content stays, even as ``token``."""
-    match value:
-        case dict() if "mimeType" not in value:
-            return {key: _blank_values(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_blank_values(item) for item in value]
-        case str() if value:
-            return REDACTED
-        case int() | float() if not isinstance(value, bool):
-            return REDACTED
-        case _:
-            return value
-
-
-def _redact_match(match: re.Match[str]) -> str:
-    """Return a match with its group ``secret`` replaced, or the whole match without such a group."""
-    if "secret" not in match.re.groupindex or match["secret"] is None:
-        return REDACTED
-    before = match.string[match.start() : match.start("secret")]
-    after = match.string[match.end("secret") : match.end()]
-    return before + REDACTED + after
-
-
-def _redact_jwt(match: re.Match[str]) -> str:
-    """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic time."""
-    words = match[0].split(".")
-    redacted: list[str] = []
-    index = 0
-    while index < len(words):
-        header = _JWT_HEAD.search(words[index])
-        # The claims follow the header, and then the signature, which may be empty.
-        has_claims = index + 2 < len(words) and len(words[index + 1]) >= 8
-        if header is not None and has_claims:
-            redacted.append(words[index][: header.start()] + REDACTED)
-            index += 3
-        else:
-            redacted.append(words[index])
-            index += 1
-    return ".".join(redacted)
+    def _redact_jwt(self, match: re.Match[str]) -> str:
+        """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic
+        time."""
+        words = match[0].split(".")
+        redacted: list[str] = []
+        index = 0
+        while index < len(words):
+            header = _JWT_HEAD.search(words[index])
+            # The claims follow the header, and then the signature, which may be empty.
+            has_claims = index + 2 < len(words) and len(words[index + 1]) >= 8
+            if header is not None and has_claims:
+                token = ".".join((words[index][header.start() :], words[index + 1], words[index + 2]))
+                redacted.append(words[index][: header.start()] + self.hide(token))
+                index += 3
+            else:
+                redacted.append(words[index])
+                index += 1
+        return ".".join(redacted)
 
 
 def _content_member(node: Mapping[object, object]) -> str | None:
@@ -369,132 +373,93 @@ def _unescape_name(name: str) -> str:
     return name
 
 
-class _Piecewise(Redactor):
-    """The rules for long texts, in pieces that end with a line or a word."""
+class EvidenceRedactor(Redactor):
+    """Redaction of the evidence of one call. It remembers the values that it removes; :meth:`with_values` returns a
+    redactor that also removes them where no name marks them. For one thread at a time.
 
-    def text_by_rules(self, text: str) -> str:
-        return "".join(map(super().text_by_rules, _split_into_pieces(text)))
-
-
-class SecretValues:
-    """The secret values of one call, and redaction by them.
-
-    :meth:`learn` and the other ``learn_…`` methods collect values; :meth:`text` and :meth:`tree` redact by the rules,
-    by the collected values and by the known ``secrets`` of the receiver. For one thread at a time."""
+    ``secrets`` are the known values of the receiver."""
 
     def __init__(self, secrets: KnownSecrets = KNOWN_SECRETS) -> None:
-        self._known = secrets
-        self._labels_in_finder: object = None
-        self._redactor = _Piecewise(secrets=secrets)
+        super().__init__(secrets=secrets)
         self._values: set[str] = set()
-        self._finder: Finder | None = None
+        #: Values that are removed wherever they occur.
+        self._removed: Collection[str] = ()
 
-    # --- learning -----------------------------------------------------------------------------------------------------
+    def with_values(self) -> EvidenceRedactor:
+        redactor = EvidenceRedactor(self.known.with_values(self._values, REDACTED))
+        redactor._removed = frozenset(self._values)
+        return redactor
 
-    def learn(self, node: object) -> None:
-        """Remember the values in JSON or in a text that are secret by the rules. Raises :class:`RecursionError` as
-        :meth:`tree` does."""
-        # Placeholders of known values are not values to learn.
-        node = self._known.tree(node)
-        for original, clean in _differences(node, self._redactor.tree_by_rules(node)):
-            for value in _removed_parts(original, clean):
-                self.learn_value(value)
+    def hide(self, value: object) -> str:
+        self.remember(str(value))
+        return REDACTED
 
-    def learn_pairs(self, text: str) -> None:
-        """Remember the secret values in a line such as ``password=…&user=…`` or ``{token: …}``."""
-        for pair in _PAIR.finditer(text):
-            name, value = pair.groups()
-            if self._redactor.is_secret(name):
-                self.learn_value(value)
-                self.learn_value(unquote_plus(value))
+    def remember(self, value: str) -> None:
+        """Remember a value as secret, also percent-decoded. In the value of a header, also the credentials after
+        ``Bearer`` and the like, and each cookie in ``name=value; name=value``."""
+        if value in self._values:
+            return
+        for text in (value, unquote_plus(value)):
+            parts = [text]
+            scheme = _SCHEME.match(text.strip())
+            if scheme is not None:
+                parts.append(scheme[1])
 
-    def learn_html(self, text: str) -> None:
-        """Remember the values of password fields and of fields with secret names in HTML."""
-        for start, end in secret_spans(text, self.is_secret_field):
-            self.learn_value(attribute_value(text[start:end]))
+            # The name of a cookie is short; base64 has = at its end.
+            may_be_cookies = "=" in text[:64]
+            if may_be_cookies:
+                parts += (cookie.partition("=")[2] for cookie in text.split(";"))
 
-    def learn_value(self, value: str) -> None:
-        """Remember a value as secret. In the value of a header, also the credentials after ``Bearer`` and the like, and
-        each cookie in ``name=value; name=value``."""
-        value = value.strip()
-        scheme = _SCHEME.match(value)
-        if scheme is not None:
-            self._add_value(unquote_plus(scheme[1]))
-            self._add_value(scheme[1])
-
-        # The name of a cookie is short; base64 has = at its end.
-        may_be_cookies = "=" in value[:64]
-        if may_be_cookies:
-            for cookie in value.split(";"):
-                content = cookie.partition("=")[2].strip()
-                self._add_value(content)
-                self._add_value(unquote_plus(content))
-        self._add_value(value)
+            for part in parts:
+                self._add_value(part.strip())
+                self._add_value(unquote_plus(part).strip())
 
     def _add_value(self, value: str) -> None:
         """Remember a value, unless there are too many, or it is too short, too long, a common word or a placeholder."""
         # An app chooses how many values there are.
         max_values = 200
-        if value in self._values or len(self._values) >= max_values:
-            return
         # A shorter value is part of too many words, and is removed only beside its name. A longer one is content.
-        if not 6 <= len(value) <= 4096:
+        if len(self._values) >= max_values or not 6 <= len(value) <= 4096:
             return
-        if is_placeholder(value) or value == REDACTED or value.lower() in _WORDS:
-            return
-        self._values.add(value)
-        self._finder = None
+        if not is_placeholder(value) and value != REDACTED and value.lower() not in _WORDS:
+            self._values.add(value)
 
-    def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
-        return self._redactor.is_secret_field(attributes)
+    def _blank_values(self, value: object) -> object:
+        blanked = super()._blank_values
+        if isinstance(value, dict) and "domain" in value and "mimeType" not in value:
+            # Fields of a cookie are replaced together with its value but are not secrets.
+            harmless = {"name", "domain", "path", "expires", "sameSite"}
+            return {key: REDACTED if key in harmless else blanked(item) for key, item in value.items()}
+        return blanked(value)
 
-    # --- redacting ----------------------------------------------------------------------------------------------------
+    def text_by_rules(self, text: str) -> str:
+        return "".join(map(super().text_by_rules, _split_into_pieces(text)))
 
-    def text(self, text: str) -> str:
-        """Return a text redacted by the values and by the rules."""
-        return self._redactor.text_by_rules(self.without_values(text))
+    def redact_pairs(self, text: str) -> str:
+        """Return the body of a form redacted as by :meth:`text`, and by pairs of a secret name and its value outside of
+        URLs."""
+        return self._without_pairs(text, self.hide)
 
     def redact_line(self, text: str) -> str:
-        """Return a console line or the body of a form redacted as by :meth:`text`, and by pairs of a secret name and
-        its value outside of URLs."""
-        return self._redactor.text_by_rules(_PAIR.sub(self._redact_pair, self.without_values(text)))
+        """Return a console line redacted as by :meth:`redact_pairs`. The values of its pairs are not remembered: they
+        may be words of a sentence."""
+        return self._without_pairs(text, lambda _: REDACTED)
 
-    def redact_pieces(self, texts: Sequence[str]) -> list[str]:
-        """Return consecutive frames or lines without the values, including values that continue in the next one."""
-        return replaced(texts, self._current_finder())
+    def _without_pairs(self, text: str, hide: Callable[[str], str]) -> str:
+        def replace(pair: re.Match[str]) -> str:
+            if not self.is_secret(pair[1]):
+                return pair[0]
+            return pair.string[pair.start() : pair.start(2)] + hide(pair[2])
+
+        return self.text_by_rules(_PAIR.sub(replace, self.known.text(text)))
 
     def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
         """Return JSON values without secrets, also in keys. Values of keys for which ``keep`` is true stay. With
-        ``keep``, a key that equals a learned value is a field name of the format and stays, too.
+        ``keep``, a key that equals a remembered value is a field name of the format and stays, too.
 
         Raises :class:`RecursionError` for data nested too deeply to search, which must not be stored."""
-        names: Collection[str] = ()
-        if keep is not None:
-            names = self._values
-        masked = masked_tree(node, self._current_finder(), self._known.numbers, keep=keep, names=names)
-        return self._redactor.tree_by_rules(masked)
-
-    def without_values(self, text: str) -> str:
-        """Return a text without the values, in any encoding that is searched."""
-        return replaced([text], self._current_finder())[0]
-
-    def holds_any(self, data: bytes) -> bool:
-        """Return whether bytes contain a value, in any encoding that is searched."""
-        return bool(self._current_finder().find(data))
-
-    def _current_finder(self) -> Finder:
-        """Return the finder of the learned and the known values, rebuilt if either changed."""
-        labels = self._known.values
-        if self._finder is None or self._labels_in_finder is not labels:
-            # The known values get a new mapping with each change.
-            self._labels_in_finder = labels
-            self._finder = Finder({**dict.fromkeys(self._values, REDACTED), **labels})
-        return self._finder
-
-    def _redact_pair(self, pair: re.Match[str]) -> str:
-        if not self._redactor.is_secret(pair[1]):
-            return pair[0]
-        return pair.string[pair.start() : pair.start(2)] + REDACTED
+        names = () if keep is None else self._removed
+        return self.tree_by_rules(self.known.tree(node, keep=keep, names=names, mask_files=False))
 
 
 def _split_into_pieces(text: str) -> Iterator[str]:
@@ -510,42 +475,6 @@ def _split_into_pieces(text: str) -> Iterator[str]:
                 end = cut + 1
         yield text[start:end]
         start = end
-
-
-def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
-    """Yield pairs of a value and its redacted text."""
-    match before, after:
-        case dict(), dict():
-            keys = before.keys() & after.keys()
-            # Fields of a cookie are replaced together with its value but are not secrets.
-            if "domain" in before:
-                keys -= {"name", "domain", "path", "expires", "sameSite"}
-            for key in keys:
-                yield from _differences(before[key], after[key])
-        case ((list() | tuple()), (list() | tuple())):
-            for item_before, item_after in zip(before, after, strict=False):
-                yield from _differences(item_before, item_after)
-        case _, str() if before != after:
-            yield before, after
-
-
-def _removed_parts(before: object, after: str) -> Iterable[str]:
-    """Return the parts of a text that are ``<redacted>`` in the other text."""
-    if not isinstance(before, str):
-        return [str(before)]
-    # The pieces between the replacements stand in both texts; the parts between them were removed.
-    first_piece, *more_pieces = after.split(REDACTED)
-    removed: list[str] = []
-    position = len(first_piece)
-    for piece in more_pieces:
-        # An empty piece stands behind a replacement at the end: all the rest was removed.
-        end = before.find(piece, position) if piece else len(before)
-        if end < 0:
-            break
-        removed.append(before[position:end])
-        position = end + len(piece)
-    # In the URL of a form they are percent-encoded.
-    return [*removed, *map(unquote_plus, removed)]
 
 
 #: A form, such as ``a=1&b=2``.
@@ -612,7 +541,7 @@ def multipart_parts(text: str) -> list[Part] | None:
     return parts or None
 
 
-def with_contents(text: str, parts: Sequence[Part], contents: Sequence[str]) -> str:
+def with_contents(text: str, parts: Sequence[Part], contents: Iterable[str]) -> str:
     """Return a multipart body with other ``contents`` of its parts."""
     pieces: list[str] = []
     position = 0

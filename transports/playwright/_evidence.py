@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from .._internal.masking import KNOWN_SECRETS, KnownSecrets
-from .._internal.redaction import SecretValues
+from .._internal.redaction import EvidenceRedactor
 from .._internal.tasks import in_thread
 from ..base import Transport
 from ..errors import first_line
 from ..protocol._strict_json import parser_limits
 from ._evidence_kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
-from ._evidence_secrets import clean_har, clean_trace, learn_body, learn_har, learn_trace
+from ._evidence_secrets import clean_body, clean_har, clean_trace
 from ._find import no_ffmpeg
 from ._process import RunFolder, listener
 
@@ -60,13 +60,14 @@ _FORMATS: Mapping[EvidenceKind, tuple[str, str]] = {
 
 
 class ConsoleLog:
-    """Log of a page's console and errors from :meth:`start` to :meth:`stop`. Secrets in the page's requests are learned
-    for the redaction."""
+    """Log of a page's console and errors from :meth:`start` to :meth:`stop`. ``redactor`` remembers the secrets in the
+    page's requests."""
 
-    def __init__(self, page: Page, secrets: SecretValues) -> None:
+    def __init__(self, page: Page, redactor: EvidenceRedactor) -> None:
         self._page = page
-        self._secrets = secrets
-        self._lines = TimedLines("the page said nothing")
+        self._redactor = redactor
+        #: What the page said.
+        self.lines = TimedLines("the page said nothing")
         self._listeners: list[tuple[Any, Any]] = []
 
     def start(self) -> None:
@@ -82,28 +83,25 @@ class ConsoleLog:
         while self._listeners:
             self._page.remove_listener(*self._listeners.pop())
 
-    def text(self) -> str:
-        return self._lines.text(self._secrets)
-
     def _on_console(self, message: ConsoleMessage) -> None:
         location = message.location
         tail = ""
         if location.get("url"):
             tail = f" ({location['url']}:{location['lineNumber'] + 1})"
-        self._lines.add(message.text or " ", head=f"console.{message.type}: ", tail=tail)
+        self.lines.add(message.text or " ", head=f"console.{message.type}: ", tail=tail)
 
     def _on_error(self, error: Error) -> None:
-        self._lines.add(f"page error: {error.stack or error.message}")
+        self.lines.add(f"page error: {error.stack or error.message}")
 
     def _on_request(self, request: Request) -> None:
-        """Learn the secrets in the address, the headers and the body of a request."""
-        self._secrets.learn(request.url)
-        self._secrets.learn(dict(request.headers))
+        """Remember the secrets in the address, the headers and the body of a request."""
+        self._redactor.tree(request.url)
+        self._redactor.tree(dict(request.headers))
         mime_type = request.headers.get("content-type", "").lower()
         # A binary body cannot be decoded.
         with contextlib.suppress(UnicodeDecodeError):
             body = request.post_data or ""
-            learn_body(body[:MAX_CHARS], mime_type, self._secrets)
+            clean_body(body[:MAX_CHARS], mime_type, self._redactor)
 
 
 class CallEvidence:
@@ -122,7 +120,7 @@ class CallEvidence:
         self._folder = folder
         self._running: set[EvidenceKind] = set()
         self._kinds: frozenset[EvidenceKind] = frozenset()
-        self._secrets = SecretValues(owner.known_secrets)
+        self._redactor = EvidenceRedactor(owner.known_secrets)
         self._title = title
         self._params = params
 
@@ -136,7 +134,7 @@ class CallEvidence:
             return
 
         self._page = page
-        self._console = ConsoleLog(page, self._secrets)
+        self._console = ConsoleLog(page, self._redactor)
         self._kinds = kinds
         self._owner.busy |= EXCLUSIVE & kinds
         try:
@@ -200,7 +198,7 @@ class CallEvidence:
         recorded &= set(keep)
         if not recorded:
             return []
-        await self._learn_fields()
+        await self._remember_fields()
         return await in_thread(self._redact_files, recorded)
 
     async def _stop_recording(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
@@ -214,16 +212,16 @@ class CallEvidence:
         async with asyncio.timeout(seconds):
             await self._page.screenshot(path=self._file_path("screenshot"), timeout=seconds * 1000)
 
-    async def _learn_fields(self) -> None:
-        """Learn the cookies, and the current values of password fields, as secrets."""
+    async def _remember_fields(self) -> None:
+        """Remember the cookies, and the current values of password fields, as secrets."""
         fields = "[...document.querySelectorAll('input[type=password]')].slice(0, 50)"
         # A page that is gone has no fields, and Playwright may raise any error for it.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self._limits.picture):
                 for cookie in await self._page.context.cookies():
-                    self._secrets.learn_value(cookie["value"])
+                    self._redactor.remember(cookie["value"])
                 for value in await self._page.evaluate(f"{fields}.map((field) => field.value.slice(0, 4096))"):
-                    self._secrets.learn_value(str(value))
+                    self._redactor.remember(str(value))
 
     async def _try_step(self, kind: EvidenceKind, work: Awaitable[object]) -> bool:
         """Await a step within the time limit. If it fails, note the reason and return false."""
@@ -250,51 +248,47 @@ class CallEvidence:
         return self._folder / f"{stem}.{_FORMATS[kind][1]}"
 
     def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
-        """Redact the recorded files; called in a thread. First the secrets of all files are learned, so that each is
-        redacted in every file."""
-        raw_trace = self._file_path("trace", raw=True)
-        trace = self._file_path("trace")
-        har = None
-
-        self._secrets.learn(self._params)
-        if "trace" in recorded:
-            self._try_redaction("trace", recorded, lambda: learn_trace(raw_trace, self._secrets))
-        if "har" in recorded:
-            har = self._try_redaction("har", recorded, self._read_har)
-
-        # A trace that could not be learned from is not in `recorded` any more.
-        if "trace" in recorded:
-            self._try_redaction("trace", recorded, lambda: clean_trace(raw_trace, trace, self._secrets))
-        if har is not None:
-            self._try_redaction("har", recorded, lambda: clean_har(har, self._file_path("har"), self._secrets))
-        if "console" in recorded:
-            self._try_redaction("console", recorded, self._write_console)
-
+        """Redact the recorded files twice; called in a thread. What the first redactor removes from one file, the
+        second one removes from every file."""
+        self._redactor.tree(self._params)
+        self._redact_each(recorded, self._redactor)
+        self._redact_each(recorded, self._redactor.with_values())
         return [
             EvidenceFile(kind, self._file_path(kind), mime_type, ending)
             for kind, (mime_type, ending) in _FORMATS.items()
             if kind in recorded
         ]
 
-    def _read_har(self) -> dict[str, object]:
+    def _redact_each(self, recorded: set[EvidenceKind], redactor: EvidenceRedactor) -> None:
+        """Redact each file. One that cannot be redacted is not kept."""
+        redactions: Mapping[EvidenceKind, Callable[[EvidenceRedactor], None]] = {
+            "trace": self._redact_trace,
+            "har": self._redact_har,
+            "console": self._redact_console,
+        }
+        for kind in [kind for kind in redactions if kind in recorded]:
+            try:
+                with parser_limits():
+                    redactions[kind](redactor)
+            except (ValueError, OSError, zipfile.BadZipFile) as error:
+                recorded.discard(kind)
+                self.notes.append(f"{kind}: it was not kept: {first_line(error)}")
+
+    def _redact_trace(self, redactor: EvidenceRedactor) -> None:
+        with zipfile.ZipFile(self._file_path("trace"), "w", zipfile.ZIP_DEFLATED) as out:
+            for name, data in clean_trace(self._file_path("trace", raw=True), redactor):
+                out.writestr(name, data)
+
+    def _redact_har(self, redactor: EvidenceRedactor) -> None:
         path = self._file_path("har", raw=True)
         size = path.stat().st_size
         if size > self._limits.max_har:
             raise ValueError(f"it has {size:,} bytes, too many to search for secrets")
-        return learn_har(path, self._secrets)
+        self._file_path("har").write_bytes(clean_har(path.read_bytes(), redactor))
 
-    def _write_console(self) -> None:
-        self._file_path("console").write_text(self._console.text(), encoding="utf-8", errors="replace")
-
-    def _try_redaction(self, kind: EvidenceKind, recorded: set[EvidenceKind], work: Callable[[], T]) -> T | None:
-        """Run a step of the redaction. A file that cannot be redacted is not kept."""
-        try:
-            with parser_limits():
-                return work()
-        except (ValueError, OSError, zipfile.BadZipFile) as error:
-            recorded.discard(kind)
-            self.notes.append(f"{kind}: it was not kept: {first_line(error)}")
-            return None
+    def _redact_console(self, redactor: EvidenceRedactor) -> None:
+        text = self._console.lines.text(redactor)
+        self._file_path("console").write_text(text, encoding="utf-8", errors="replace")
 
     def discard(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from .._internal.redaction import SecretValues
+from .._internal.redaction import EvidenceRedactor
 from ..protocol._times import iso_utc
 
 #: Playwright's trace, a video (WebM), a HAR 1.2, the console with the page's errors, a screenshot at the end.
@@ -59,9 +59,9 @@ class TimedLines:
             text = f"{text[:MAX_CHARS]}…"
         self._lines.append(_Line(f"{iso_utc(time.time())} {head}", text, tail))
 
-    def text(self, secrets: SecretValues) -> str:
-        texts = secrets.redact_pieces([line.text for line in self._lines])
+    def text(self, redactor: EvidenceRedactor) -> str:
+        texts = redactor.known.texts([line.text for line in self._lines])
         lines = [f"{line.head}{text}{line.tail}" for line, text in zip(self._lines, texts, strict=True)]
         if self._left_out:
             lines.append(f"… and {self._left_out} more lines, which were not kept")
-        return "\n".join(map(secrets.redact_line, lines or [self._silence])) + "\n"
+        return "\n".join(map(redactor.redact_line, lines or [self._silence])) + "\n"

@@ -1,7 +1,8 @@
 """Secrets in evidence: in recorded bodies, in a HAR 1.2, and in a Playwright trace, whose network log has HAR entries.
 
-Each has a pair of functions. ``learn_…`` collects secrets (passwords, tokens, cookies) from all files first; then
-``clean_…`` writes or returns the content without secrets. Unreadable content is left out, as it may hold a secret.
+Everything is cleaned twice. The first redactor removes what names mark as secret (passwords, tokens, cookies), and its
+results are dropped; the second one also removes the values that the first has removed, wherever they stand. Unreadable
+content is left out, as it may hold a secret.
 
 A trace (``trace.zip``) has a log of JSON lines (``*.trace``), a log of requests (``*.network``), stacks, and
 ``resources/``: bodies and pictures of the page, to which both logs refer by name.
@@ -10,13 +11,11 @@ A trace (``trace.zip``) has a log of JSON lines (``*.trace``), a log of requests
 from __future__ import annotations
 
 import base64
-import contextlib
 import re
 import time
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from email.message import Message
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote, unquote_plus
@@ -26,14 +25,15 @@ import msgspec
 from .._internal.redaction import (
     FORM,
     REDACTED,
+    EvidenceRedactor,
     Part,
-    Redactor,
-    SecretValues,
+    attribute_value,
     field_name,
     form_data_parts,
     multipart_parts,
     value_attributes,
     with_contents,
+    without_entities,
 )
 from ..errors import ProtocolError
 from ..protocol._strict_json import decode_json
@@ -41,17 +41,16 @@ from ..protocol._strict_json import decode_json
 #: Start of a text that can only be meant as JSON, even if it is broken.
 _MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
 #: Line of a form that is sent as plain text (HTML 4.10.22.8).
-_PLAIN_PAIR = re.compile(r"([^\s=&<>{}]{1,256})=[^\r]*")
+_PLAIN_PAIR = re.compile(r"([^\s=&<>{}]{1,256})=([^\r]*)")
 #: Start tag of XML, and an attribute in a tag.
 _TAG = re.compile(r"<([\w.:-]{1,128})(?:\s[^<>]*)?>")
-_ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(?:\"[^\"]*\"|'[^']*')")
+_ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(\"[^\"]*\"|'[^']*')")
 #: Start of a field in HTML.
 _FIELD = re.compile(r"<(?:input|textarea|button|meta)[\s/>]", re.IGNORECASE)
 #: Prefix that services write before JSON, so that it cannot be loaded as a script.
 _GUARD = re.compile(r"\s*\)\]\}',?[^\S\n]*\n?")
 #: Opcode of a text frame of a WebSocket (RFC 6455 11.8).
 TEXT_FRAME = 1
-_REDACTOR = Redactor()
 #: Keys of a HAR whose values are not content of the app.
 _STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
 _FRAMES = "_webSocketMessages"
@@ -71,18 +70,13 @@ def is_textual(mime_type: str) -> bool:
 
 
 def body_text(data: bytes, mime_type: str) -> str | None:
-    """Return a body of this type as text, or ``None`` if it cannot be decoded (compressed, or in another charset than
-    declared). A body of a binary type is returned if it looks like text."""
-    if not is_textual(mime_type):
-        return guess_text(data)
+    """Return a body of this type as text, or ``None`` if it cannot be decoded (binary, compressed, or in another
+    charset than declared)."""
     try:
         text = data.decode(_charset_of(mime_type))
     except (LookupError, ValueError):
         return None
-
-    if "\0" in text:
-        return None
-    return text
+    return None if "\0" in text else text
 
 
 def _charset_of(mime_type: str) -> str:
@@ -95,228 +89,177 @@ def _charset_of(mime_type: str) -> str:
     return "utf-8"
 
 
-def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn the secrets in a body. Never raises, whatever the body is."""
-    value = _parse_json(text, mime_type)
-    if value is not None:
-        learn_json(value, secrets)
-        return
+def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int = 0) -> str:
+    """Return a body without secrets, cleaned as its type demands. Parts that cannot be parsed as their type are masked
+    whole: JSON that is too deep, broken or has an invalid number, and parts of a form without a name.
 
-    if "x-www-form-urlencoded" in mime_type:
-        _learn_form(text, secrets)
-        return
-
-    if "multipart/" in mime_type:
-        parts = multipart_parts(text)
-    else:
-        parts = form_data_parts(text)
-    if parts:
-        for part in parts:
-            _learn_part(part, secrets)
-        return
-
-    if "html" in mime_type or "xml" in mime_type or _is_untyped(mime_type):
-        secrets.learn_html(text)
-    secrets.learn(text)
-    for line in text.split("\n"):
-        _, rest = _split_before_json(line)
-        value = _parse_json(rest)
-        if value is not None:
-            learn_json(value, secrets)
-
-
-def _learn_part(part: Part, secrets: SecretValues) -> None:
-    headers = part.headers()
-    if _REDACTOR.is_secret(field_name(headers) or ""):
-        secrets.learn_value(part.content)
-    else:
-        learn_body(part.content, _part_type(headers), secrets)
-
-
-def _learn_form(text: str, secrets: SecretValues) -> None:
-    secrets.learn_pairs(text)
-    for pair in text.split("&"):
-        name, _, value = pair.partition("=")
-        if _REDACTOR.is_secret(name):
-            secrets.learn_value(value)
-            secrets.learn_value(unquote_plus(value))
-
-
-def learn_json(value: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn the secrets in JSON values, in texts among these values that are JSON themselves, and in
-    binary frames of a WebSocket as the browser's driver writes them: ``{"opcode": 2, "data": BASE64}``."""
-    waiting: list[object] = [value]
-    while waiting:
-        tree = waiting.pop()
-        # Values that are too deep are left out of the cleaned files, too.
-        with contextlib.suppress(RecursionError):
-            secrets.learn(tree)
-
-        for node in walk_values(tree):
-            match node:
-                case {"opcode": int(opcode), "data": str(data)} if opcode != TEXT_FRAME:
-                    text = guess_text(decode_base64_or_none(data) or b"")
-                    if text is not None:
-                        learn_body(text, "", secrets)
-                case str():
-                    inner_json = _parse_json(node)
-                    if inner_json is not None:
-                        waiting.append(inner_json)
-                    elif _FIELD.search(node):
-                        secrets.learn_html(node)
-
-
-def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
-    """Return a body without secrets. Parts that cannot be parsed as their type are masked whole: JSON that is too deep,
-    broken or has an invalid number, and parts of a form without a name."""
-    try:
-        return _clean_by_type(text, mime_type, secrets, 0)
-    except RecursionError:
-        return REDACTED
-
-
-def _clean_by_type(text: str, mime_type: str, secrets: SecretValues, depth: int) -> str:
-    """Clean a body as its type demands. ``depth`` counts the bodies around it: forms and JSON may hold each other."""
+    ``depth`` counts the bodies around it: forms and JSON may hold each other."""
     max_depth = 8
     if depth > max_depth:
         return REDACTED
 
     value = _parse_json(text, mime_type)
     if value is not None:
-        return _clean_json(value, secrets, depth)
+        return _clean_json(value, redactor, depth)
     if "x-www-form-urlencoded" in mime_type:
-        return secrets.redact_line(_clean_form(text, secrets, depth))
+        return redactor.redact_pairs(_clean_form(text, redactor, depth))
     if "multipart/" in mime_type or (_is_untyped(mime_type) and form_data_parts(text)):
-        return secrets.text(_clean_parts(text, secrets, depth))
+        return redactor.text(_clean_parts(text, redactor, depth))
+
+    # The fields of a form are remembered, whatever its type; how it is cleaned depends on the type.
+    redactor.redact_form(text)
     if "graphql" in mime_type:
-        return secrets.redact_line(text)
-
+        return redactor.redact_pairs(text)
     if "xml" in mime_type:
-        text = _REDACTOR.redact_html(_clean_xml(text))
+        text = redactor.redact_html(_clean_xml(text, redactor))
     elif "html" in mime_type:
-        text = _REDACTOR.redact_html(text)
+        text = redactor.redact_html(text)
     elif _is_untyped(mime_type):
-        text = _REDACTOR.redact_form("\n".join(map(_clean_plain_line, text.split("\n"))))
-    return secrets.text(_clean_lines(text, "json" in mime_type, secrets, depth))
+        redactor.redact_html(text)
+        text = redactor.redact_form("\n".join(_clean_plain_line(line, redactor) for line in text.split("\n")))
+    return redactor.text(_clean_lines(text, "json" in mime_type, redactor, depth))
 
 
-def _clean_json(value: object, secrets: SecretValues, depth: int) -> str:
-    return msgspec.json.encode(secrets.tree(_clean_texts_in(value, secrets, depth))).decode()
+def _mask_whole(text: str, redactor: EvidenceRedactor, depth: int) -> str:
+    """Return the replacement of a text that cannot be read. Secrets in it that have a mark are remembered."""
+    redactor.tree(text)
+    for line in text.split("\n"):
+        value = _parse_json(_split_before_json(line)[1])
+        if value is not None:
+            _clean_json(value, redactor, depth)
+    return REDACTED
 
 
-def _clean_texts_in(node: object, secrets: SecretValues, depth: int) -> object:
+def _clean_json(value: object, redactor: EvidenceRedactor, depth: int) -> str:
+    try:
+        return msgspec.json.encode(redactor.tree(_clean_texts_in(value, redactor, depth))).decode()
+    except RecursionError:
+        return REDACTED
+
+
+def _clean_texts_in(node: object, redactor: EvidenceRedactor, depth: int) -> object:
     """Clean the strings in JSON values that hold JSON, a form, HTML or GraphQL themselves."""
     match node:
         case str():
-            return _clean_nested_text(node, secrets, depth)
+            return _clean_nested_text(node, redactor, depth)
         case dict():
-            return {key: _clean_texts_in(value, secrets, depth) for key, value in node.items()}
+            cleaned = {}
+            for key, value in node.items():
+                # Secret texts will be replaced, and must be remembered as they are.
+                is_secret_text = isinstance(value, str) and redactor.is_secret(key)
+                cleaned[key] = value if is_secret_text else _clean_texts_in(value, redactor, depth)
+            return cleaned
         case list():
-            return [_clean_texts_in(value, secrets, depth) for value in node]
+            return [_clean_texts_in(value, redactor, depth) for value in node]
         case _:
             return node
 
 
-def _clean_nested_text(text: str, secrets: SecretValues, depth: int) -> str:
+def _clean_nested_text(text: str, redactor: EvidenceRedactor, depth: int) -> str:
     """Clean a string in JSON as what it looks like: JSON, a form, HTML or GraphQL."""
-    if _MEANT_AS_JSON.match(text):
-        return _clean_by_type(text, "", secrets, depth + 1)
+    if _MEANT_AS_JSON.match(text) or _parse_json(text) is not None:
+        return clean_body(text, "", redactor, depth + 1)
     if FORM.fullmatch(text):
-        return _clean_form(text, secrets, depth + 1)
+        return _clean_form(text, redactor, depth + 1)
     if form_data_parts(text):
-        return _clean_parts(text, secrets, depth + 1)
+        return _clean_parts(text, redactor, depth + 1)
     if _FIELD.search(text):
-        return _REDACTOR.redact_html(text)
+        return redactor.redact_html(text)
     if re.match(r"\s*(?:(?:query|mutation|subscription)\b|\{\s*\w)", text):  # GraphQL
-        return secrets.redact_line(text)
+        return redactor.redact_pairs(text)
     return text
 
 
-def _clean_form(text: str, secrets: SecretValues, depth: int) -> str:
-    return "&".join(_clean_form_pair(pair, secrets, depth) for pair in text.split("&"))
+def _clean_form(text: str, redactor: EvidenceRedactor, depth: int) -> str:
+    return "&".join(_clean_form_pair(pair, redactor, depth) for pair in text.split("&"))
 
 
-def _clean_form_pair(pair: str, secrets: SecretValues, depth: int) -> str:
+def _clean_form_pair(pair: str, redactor: EvidenceRedactor, depth: int) -> str:
     """Redact the value of a secret name, and clean a value that is JSON."""
     name, equals, value = pair.partition("=")
-    if equals and _REDACTOR.is_secret(name):
-        return f"{name}={REDACTED}"
+    if equals and redactor.is_secret(name):
+        return f"{name}={redactor.hide(value)}"
 
     plain_value = unquote_plus(value)
     if not _MEANT_AS_JSON.match(plain_value):
         return pair
-    cleaned_value = _clean_by_type(plain_value, "", secrets, depth + 1)
+    cleaned_value = clean_body(plain_value, "", redactor, depth + 1)
     return f"{name}={quote(cleaned_value)}"
 
 
-def _clean_lines(text: str, only_json: bool, secrets: SecretValues, depth: int) -> str:
+def _clean_lines(text: str, only_json: bool, redactor: EvidenceRedactor, depth: int) -> str:
     """Clean the lines that are JSON. Every line must be JSON if ``only_json``.
 
     After the first unreadable line nothing is kept: a secret may continue in the next line."""
     lines = text.split("\n")
     first_line = next((line for line in lines if line.strip()), "")
     if _MEANT_AS_JSON.match(text) and not _is_json(first_line):
-        return REDACTED
+        return _mask_whole(text, redactor, depth)
 
     cleaned: list[str] = []
-    for line in lines:
+    for number, line in enumerate(lines):
         head, rest = _split_before_json(line)
         value = _parse_json(rest)
         if value is not None:
             # Encoded again even if unchanged: of a duplicate key only the last value was read, and another may be a
             # secret.
-            cleaned.append(head + _clean_json(value, secrets, depth))
+            cleaned.append(head + _clean_json(value, redactor, depth))
             continue
 
-        is_not_json = bool(rest.strip()) and not _is_json(rest)
-        if _MEANT_AS_JSON.match(rest) or (only_json and is_not_json):
-            return "\n".join([*cleaned, head + REDACTED])
+        must_be_json = only_json and bool(rest.strip())
+        if _MEANT_AS_JSON.match(rest) or (must_be_json and not _is_json(rest)):
+            unreadable = "\n".join([rest, *lines[number + 1 :]])
+            return "\n".join([*cleaned, head + _mask_whole(unreadable, redactor, depth)])
         cleaned.append(line)
     return "\n".join(cleaned)
 
 
-def _clean_parts(text: str, secrets: SecretValues, depth: int) -> str:
+def _clean_parts(text: str, redactor: EvidenceRedactor, depth: int) -> str:
     parts = multipart_parts(text)
     if parts is None:
-        return REDACTED
-    return with_contents(text, parts, [_clean_part(part, secrets, depth) for part in parts])
+        return _mask_whole(text, redactor, depth)
+    return with_contents(text, parts, [_clean_part(part, redactor, depth) for part in parts])
 
 
-def _clean_part(part: Part, secrets: SecretValues, depth: int) -> str:
+def _clean_part(part: Part, redactor: EvidenceRedactor, depth: int) -> str:
     """Clean the content of a part. It is masked whole if it is encoded, if its name is secret, or if it is a field
     without a name."""
     headers = part.headers()
-    transfer_encoding = headers.get("Content-Transfer-Encoding", "7bit").strip().lower()
-    if transfer_encoding not in ("7bit", "8bit", "binary"):
-        return REDACTED
-
     name = field_name(headers)
+    if redactor.is_secret(name or ""):
+        return redactor.hide(part.content)
+
+    content_type = headers.get_content_type() if "Content-Type" in headers else ""
+    cleaned = clean_body(part.content, content_type, redactor, depth + 1)
+    transfer_encoding = headers.get("Content-Transfer-Encoding", "7bit").strip().lower()
     is_nameless_field = name is None and "form-data" in part.head.lower()
-    if is_nameless_field or _REDACTOR.is_secret(name or ""):
+    if is_nameless_field or transfer_encoding not in ("7bit", "8bit", "binary"):
         return REDACTED
-    return _clean_by_type(part.content, _part_type(headers), secrets, depth + 1)
-
-
-def _part_type(headers: Message) -> str:
-    return headers.get_content_type() if "Content-Type" in headers else ""
+    return cleaned
 
 
 def _is_untyped(mime_type: str) -> bool:
     return mime_type.partition(";")[0].strip() in ("", "text/plain", "application/octet-stream")
 
 
-def _clean_plain_line(line: str) -> str:
+def _clean_plain_line(line: str, redactor: EvidenceRedactor) -> str:
     pair = _PLAIN_PAIR.match(line)
-    if pair is None or not _REDACTOR.is_secret(pair[1]):
+    if pair is None or not redactor.is_secret(pair[1]):
         return line
-    return f"{pair[1]}={REDACTED}{line[pair.end() :]}"
+    return f"{pair[1]}={redactor.hide(pair[2])}{line[pair.end() :]}"
 
 
-def _clean_xml(text: str) -> str:
+def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
     """Return XML without elements and attributes of secret names. A text that declares entities, which can stand for
     anything, is masked whole."""
     if "<!ENTITY" in text:
-        return REDACTED
+        return _mask_whole(text, redactor, 0)
+
+    def clean_attribute(attribute: re.Match[str]) -> str:
+        name, equals, value = attribute.groups()
+        if not redactor.is_secret(name):
+            return attribute[0]
+        return f'{name}{equals}"{redactor.hide(attribute_value(value))}"'
 
     cleaned: list[str] = []
     position = 0
@@ -325,27 +268,21 @@ def _clean_xml(text: str) -> str:
         if tag.start() < position:
             continue
         cleaned.append(text[position : tag.start()])
-        cleaned.append(_ATTRIBUTE.sub(_clean_attribute, tag[0]))
+        cleaned.append(_ATTRIBUTE.sub(clean_attribute, tag[0]))
         position = tag.end()
 
         name = tag[1]
         name_without_prefix = name.rpartition(":")[2]
         has_content = not tag[0].endswith("/>")
-        if has_content and _REDACTOR.is_secret(name_without_prefix):
-            cleaned.append(REDACTED)
-            position = text.find(f"</{name}", position)
+        if has_content and redactor.is_secret(name_without_prefix):
+            end = text.find(f"</{name}", position)
             # An element without an end tag reaches to the end of the text.
-            if position < 0:
-                position = len(text)
+            if end < 0:
+                end = len(text)
+            cleaned.append(redactor.hide(without_entities(text[position:end])))
+            position = end
     cleaned.append(text[position:])
     return "".join(cleaned)
-
-
-def _clean_attribute(attribute: re.Match[str]) -> str:
-    name, equals = attribute[1], attribute[2]
-    if _REDACTOR.is_secret(name):
-        return f'{name}{equals}"{REDACTED}"'
-    return attribute[0]
 
 
 def _split_before_json(line: str) -> tuple[str, str]:
@@ -407,121 +344,96 @@ def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[o
     return None
 
 
-def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
-    """Return the HAR in a file, after learning its secrets. Raises :class:`ValueError` if the file is not a HAR."""
-    har: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    match har:
-        case {"log": {"entries": list(entries)}}:
-            for entry in entries:
-                learn_entry(entry, secrets)
-            return har
+def clean_har(data: bytes, redactor: EvidenceRedactor) -> bytes:
+    """Return a HAR without its secrets. Raises :class:`ValueError` if the data is not a HAR."""
+    match msgspec.json.decode(data):
+        case {"log": {"entries": list(entries)} as log}:
+            cleaned_log = redactor.tree({key: value for key, value in log.items() if key != "entries"})
+            assert isinstance(cleaned_log, dict)
+            cleaned_log["entries"] = [clean_entry(entry, redactor) for entry in entries]
+            return msgspec.json.encode({"log": cleaned_log})
     raise ValueError("the file of the browser's driver is not a HAR")
 
 
-def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
-    """Write a HAR without its secrets to ``path``."""
-    log = har["log"]
-    cleaned_log = secrets.tree({key: value for key, value in log.items() if key != "entries"})
-    assert isinstance(cleaned_log, dict)
-    cleaned_log["entries"] = [clean_entry(entry, secrets) for entry in log["entries"]]
-    path.write_bytes(msgspec.json.encode({"log": cleaned_log}))
-
-
-def learn_entry(entry: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn the secrets in an entry of a HAR: cookies, bodies, and frames of a WebSocket."""
-    for side in request_and_response(entry):
-        secrets.learn({key: value for key, value in side.items() if key != "cookies"})
-        for cookie in side.get("cookies") or ():
-            if isinstance(cookie, dict):
-                secrets.learn_value(str(cookie.get("value", "")))
-
-    for text, mime_type in _text_bodies(entry):
-        learn_body(text, mime_type, secrets)
-    learn_json(_socket_frames(entry), secrets)
-
-
-def clean_entry(entry: object, secrets: SecretValues) -> object:
+def clean_entry(entry: object, redactor: EvidenceRedactor) -> object:
     """Return an entry of a HAR without secrets."""
     if isinstance(entry, dict):
         entry = dict(entry)
         for name in ("request", "response"):
             if isinstance(entry.get(name), dict):
-                entry[name] = _clean_side(entry[name], secrets)
-        frames = _socket_frames(entry)
-        if frames:
-            entry[_FRAMES] = clean_frames(frames, secrets)
-    return secrets.tree(entry, _STRUCTURE.__contains__)
+                entry[name] = _clean_side(entry[name], redactor)
+        if isinstance(entry.get(_FRAMES), list):
+            entry[_FRAMES] = clean_frames(entry[_FRAMES], redactor)
+    return redactor.tree(entry, _STRUCTURE.__contains__)
 
 
-def _clean_side(side: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
-    """Clean the query and the bodies of the request or the response of an entry."""
+def _clean_side(side: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, Any]:
+    """Clean the query and the bodies of the request or the response of an entry, and remember its cookies."""
     side = dict(side)
+    for cookie in side.get("cookies") or ():
+        if isinstance(cookie, dict):
+            redactor.remember(str(cookie.get("value", "")))
     query = side.get("queryString")
     if isinstance(query, list):
-        side["queryString"] = [_clean_query_pair(pair) for pair in query]
+        side["queryString"] = [_clean_query_pair(pair, redactor) for pair in query]
     for key in ("postData", "content"):
         body = side.get(key)
         if isinstance(body, dict):
-            side[key] = _clean_har_body(body, secrets)
+            side[key] = _clean_har_body(body, redactor)
     return side
 
 
-def _clean_query_pair(pair: object) -> object:
+def _clean_query_pair(pair: object, redactor: EvidenceRedactor) -> object:
     """Redact the value of a pair of a query if it is a secret. A signature is as secret as a password."""
     if not isinstance(pair, dict) or not pair.get("name") or not pair.get("value"):
         return pair
     query = f"?{pair['name']}={pair['value']}"
-    if _REDACTOR.text(query) == query:
+    if redactor.text(query) == query:
         return pair
     return {**pair, "value": REDACTED}
 
 
-def _clean_har_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+def _clean_har_body(body: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, Any]:
     """Clean the ``postData`` or ``content`` of an entry. What cannot be searched for secrets is left out."""
     mime_type = str(body.get("mimeType", "")).lower()
     if isinstance(body.get("params"), list):
-        body = {**body, "params": secrets.tree(body["params"])}
+        body = {**body, "params": redactor.tree(body["params"])}
 
     text = body.get("text")
     if not isinstance(text, str):
         return body
     if body.get("encoding") == "base64":
-        return _clean_encoded_body(body, text, mime_type, secrets)
-    return {**body, "text": clean_body(text, mime_type, secrets)}
+        return _clean_encoded_body(body, text, mime_type, redactor)
+    return {**body, "text": clean_body(text, mime_type, redactor)}
 
 
-def _clean_encoded_body(body: dict[str, Any], text: str, mime_type: str, secrets: SecretValues) -> dict[str, Any]:
+def _clean_encoded_body(body: dict[str, Any], text: str, mime_type: str, redactor: EvidenceRedactor) -> dict[str, Any]:
     """Clean a body whose ``text`` is base64."""
-    left_out = {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
     data = decode_base64_or_none(text)
-    if data is None:
-        return left_out
+    cleaned = None if data is None else _clean_bytes(data, mime_type, redactor)
+    if cleaned is None:
+        return {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
+    if cleaned == data:
+        return body
+    return {**body, "text": cleaned.decode(), "encoding": None}
 
-    if is_textual(mime_type):
-        plain = body_text(data, mime_type)
-        if plain is None:
-            return left_out
-        cleaned = clean_body(plain, mime_type, secrets)
-        if cleaned != plain:
-            return {**body, "text": cleaned, "encoding": None}
 
-    # Compressed content cannot be searched for secrets.
+def _clean_bytes(data: bytes, mime_type: str, redactor: EvidenceRedactor) -> bytes | None:
+    """Return a body without secrets, as UTF-8 if it was changed; ``None`` for text that cannot be decoded, and for
+    binary content that has a secret or is compressed, so that it cannot be searched."""
+    text = body_text(data, mime_type)
+    if text is not None:
+        cleaned = clean_body(text, mime_type, redactor)
+        return data if cleaned == text else cleaned.encode()
+
     gzip, zstandard = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-    if data.startswith((gzip, zstandard)) or secrets.holds_any(data):
-        return left_out
-    return body
-
-
-def _text_bodies(entry: object) -> Iterator[tuple[str, str]]:
-    """Yield the bodies of an entry that are text, each with its MIME type."""
-    for body, mime_type in _bodies(entry):
-        text = body.get("text")
-        if not isinstance(text, str):
-            continue
-        if body.get("encoding") == "base64":
-            text = body_text(decode_base64_or_none(text) or b"", mime_type)
-        if text is not None:
-            yield text, mime_type
+    if is_textual(mime_type) or data.startswith((gzip, zstandard)) or redactor.known.any_in(data):
+        return None
+    # Cleaned as text only to learn whether that redacts anything.
+    text = data.decode(errors="replace")
+    if b"\0" not in data[:4096] and REDACTED in clean_body(text, "", redactor) and REDACTED not in text:
+        return None
+    return data
 
 
 def _bodies(entry: object) -> Iterator[tuple[dict[str, Any], str]]:
@@ -532,12 +444,7 @@ def _bodies(entry: object) -> Iterator[tuple[dict[str, Any], str]]:
             yield body, str(body.get("mimeType", "")).lower()
 
 
-def _socket_frames(entry: object) -> list[object]:
-    frames = entry.get(_FRAMES) if isinstance(entry, dict) else None
-    return frames if isinstance(frames, list) else []
-
-
-def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object]:
+def clean_frames(frames: Sequence[object], redactor: EvidenceRedactor) -> list[object]:
     """Return the frames of a WebSocket without secrets.
 
     A secret may be split over consecutive frames, so the texts of each direction are cleaned together."""
@@ -549,29 +456,26 @@ def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object
     cleaned: list[Any] = [dict(frame) if isinstance(frame, dict) else frame for frame in frames]
     for positions in positions_by_direction.values():
         texts = [cleaned[position]["data"] for position in positions]
-        for position, text in zip(positions, secrets.redact_pieces(texts), strict=True):
+        for position, text in zip(positions, redactor.known.texts(texts), strict=True):
             cleaned[position]["data"] = text
-    return [_clean_frame(frame, secrets) for frame in cleaned]
+    return [_clean_frame(frame, redactor) for frame in cleaned]
 
 
 def _is_text_frame(frame: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(frame, dict) and frame.get("opcode") == TEXT_FRAME and isinstance(frame.get("data"), str)
 
 
-def _clean_frame(frame: object, secrets: SecretValues) -> object:
-    """Clean one frame of a WebSocket. A binary frame cannot be changed in place, so one with a secret becomes empty."""
+def _clean_frame(frame: object, redactor: EvidenceRedactor) -> object:
     if not isinstance(frame, dict) or not isinstance(frame.get("data"), str):
         return frame
     if frame.get("opcode") == TEXT_FRAME:
-        return {**frame, "data": clean_body(frame["data"], "", secrets)}
+        return {**frame, "data": clean_body(frame["data"], "", redactor)}
 
     content = decode_base64_or_none(frame["data"]) or b""
-    # Cleaned as text only to learn whether that redacts anything.
-    text = guess_text(content) or ""
-    has_secret = REDACTED in clean_body(text, "", secrets) and REDACTED not in text
-    if has_secret or secrets.holds_any(content):
-        return {**frame, "data": ""}
-    return frame
+    cleaned = _clean_bytes(content, "", redactor)
+    if cleaned == content:
+        return frame
+    return {**frame, "data": base64.b64encode(cleaned or b"").decode()}
 
 
 def request_and_response(entry: object) -> Iterator[dict[str, Any]]:
@@ -590,77 +494,51 @@ _TRACE_STRUCTURE = frozenset((
 ))  # fmt: skip
 
 
-def learn_trace(path: Path, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn the secrets in a trace. Raises :class:`ValueError` for a file that is too large, and
-    :class:`zipfile.BadZipFile` for one that is not a trace."""
+def clean_trace(path: Path, redactor: EvidenceRedactor) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and the contents of the files in a trace, without secrets. Text that cannot be read, and binary
+    content with a secret, are empty.
+
+    Raises :class:`ValueError` for a trace that is too large, and :class:`zipfile.BadZipFile` for a file that is not a
+    trace."""
     with zipfile.ZipFile(path) as archive:
         _check_sizes(archive)
         types = _resource_types(archive)
         for name, data in _read_files(archive):
             if name.endswith(_LOGS):
-                for event in read_lines(data):
-                    learn_event(event, secrets)
-                continue
-
-            for mime_type in types.get(Path(name).name, [""]):  # a file that no request names has no type
-                text = body_text(data, mime_type)
-                if text is not None:
-                    learn_body(text, mime_type, secrets)
-
-
-def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
-    """Write a trace without its secrets to ``target``. Binary files with a secret become empty."""
-    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
-        types = _resource_types(archive)
-        for name, data in _read_files(archive):
-            if name.endswith(_LOGS):
                 events = list(read_lines(data))
-                _clean_console(events, secrets)
-                data = _encode_lines(clean_event(event, secrets) for event in events)
+                _clean_console(events, redactor)
+                data = _encode_lines(clean_event(event, redactor) for event in events)
             elif name.endswith(".jsonl"):
-                data = _encode_lines(clean_frames(list(read_lines(data)), secrets))
+                data = _encode_lines(clean_frames(list(read_lines(data)), redactor))
             else:
-                for mime_type in types.get(Path(name).name, [""]):
-                    data = _clean_resource(data, mime_type, secrets)
-            out.writestr(name, data)
-
-
-def _clean_resource(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
-    """Return a body or a picture without secrets; empty for unreadable text and for binary content with a secret."""
-    if is_textual(mime_type):
-        text = body_text(data, mime_type)
-    else:
-        text = _utf8_text(data)
-    if text is not None:
-        return clean_body(text, mime_type, secrets).encode()
-    if is_textual(mime_type) or secrets.holds_any(data):
-        return b""
-    return data
+                for mime_type in types.get(Path(name).name, [""]):  # a file that no request names has no type
+                    data = _clean_bytes(data, mime_type, redactor) or b""
+            yield name, data
 
 
 def _encode_lines(values: Iterable[object]) -> bytes:
     return b"".join(msgspec.json.encode(value) + b"\n" for value in values)
 
 
-def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
+def _clean_console(events: Sequence[object], redactor: EvidenceRedactor) -> None:
     """Remove secrets from the messages of the console in place, also those that continue in the next message."""
     messages = [event for event in events if isinstance(event, dict) and event.get("type") == "console"]
     first_arguments = [_first_item(message.get("args")) for message in messages]
 
-    _clean_together(messages, "text", secrets)
-    _clean_together(first_arguments, "preview", secrets)
-    _clean_together(first_arguments, "value", secrets)
+    _clean_together(messages, "text", redactor)
+    _clean_together(first_arguments, "preview", redactor)
+    _clean_together(first_arguments, "value", redactor)
 
     for node in walk_values(messages):
         for key in ("text", "preview", "value"):
             if _holds_text(node, key):
-                node[key] = secrets.redact_line(node[key])
+                node[key] = redactor.redact_line(node[key])
 
 
-def _clean_together(nodes: Sequence[object], key: str, secrets: SecretValues) -> None:
+def _clean_together(nodes: Sequence[object], key: str, redactor: EvidenceRedactor) -> None:
     """Remove secrets from the texts at ``key`` in place, also those that are split over consecutive texts."""
     holders = [node for node in nodes if _holds_text(node, key)]
-    pieces = secrets.redact_pieces([holder[key] for holder in holders])
+    pieces = redactor.known.texts([holder[key] for holder in holders])
     for holder, piece in zip(holders, pieces, strict=True):
         holder[key] = piece
 
@@ -701,15 +579,6 @@ def read_lines(data: bytes) -> Iterator[Any]:
             continue
 
 
-def _utf8_text(data: bytes) -> str | None:
-    if b"\0" in data[:4096]:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
-
-
 def _resource_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
     """Return the MIME types of the files in ``resources/``, according to the network log: equal bodies are one file,
     which may be sent with several types."""
@@ -733,34 +602,19 @@ def _logged_requests(archive: zipfile.ZipFile) -> Iterator[object]:
                     yield event.get("snapshot")
 
 
-def learn_event(event: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn the secrets in an event of a trace. An event that is too deep is ignored, as it is left out
-    of the cleaned trace."""
-    try:
-        if isinstance(event, dict) and event.get("type") == "resource-snapshot":
-            learn_entry(event.get("snapshot"), secrets)
-            return
-
-        learn_json(event, secrets)
-        for attributes, value_names in _secret_fields(event, secrets):
-            for name in value_names:
-                secrets.learn_value(str(attributes.get(name, "")))
-    except RecursionError:
-        return
-
-
-def clean_event(event: object, secrets: SecretValues) -> object:
+def clean_event(event: object, redactor: EvidenceRedactor) -> object:
     """Return an event of a trace without secrets, empty if it is too deep. Fields for secrets are changed in place."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
-            return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
+            return {**event, "snapshot": clean_entry(event.get("snapshot"), redactor)}
 
-        for attributes, value_names in _secret_fields(event, secrets):
-            attributes.update({name: REDACTED for name in value_names if attributes.get(name)})
+        for attributes, value_names in _secret_fields(event, redactor):
+            attributes.update({name: redactor.hide(attributes[name]) for name in value_names if attributes.get(name)})
 
-        if isinstance(event, dict) and event.get("type") != "frame-snapshot":
-            event = _clean_texts_in(event, secrets, 0)
-        return secrets.tree(_without_typed(event), _TRACE_STRUCTURE.__contains__)
+        cleaned = _clean_texts_in(event, redactor, 0)
+        is_snapshot = isinstance(event, dict) and event.get("type") == "frame-snapshot"
+        # The texts of a snapshot stay as the page showed them; secrets in them are only remembered.
+        return _without_typed(redactor.tree(event if is_snapshot else cleaned, _TRACE_STRUCTURE.__contains__))
     except RecursionError:
         return {}
 
@@ -781,7 +635,7 @@ def _without_typed(event: Any) -> object:
     return event
 
 
-def _secret_fields(event: object, secrets: SecretValues) -> Iterator[tuple[dict[str, Any], list[str]]]:
+def _secret_fields(event: object, redactor: EvidenceRedactor) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Yield the attributes of a snapshot's fields for secrets, and the names of those with their value. An element is a
     list: name, attributes, children."""
     for node in walk_values(event):
@@ -791,5 +645,5 @@ def _secret_fields(event: object, secrets: SecretValues) -> Iterator[tuple[dict[
                 if not value_names:
                     continue
                 texts = {key.lower(): value for key, value in attributes.items() if isinstance(value, str)}
-                if secrets.is_secret_field(texts):
+                if redactor.is_secret_field(texts):
                     yield attributes, [key for key in attributes if key.lower() in value_names]

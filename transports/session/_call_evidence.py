@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from .. import protocol
 from .._internal.masking import KnownSecrets, known_to
-from .._internal.redaction import SecretValues
+from .._internal.redaction import EvidenceRedactor
 from .._internal.tasks import finished, in_thread, spawn
 from ..artifacts._base import ArtifactStore
 from ..artifacts._memory import NoneStore
@@ -71,9 +71,9 @@ class EventLog:
 
     def _write(self, path: Path) -> None:
         """Write the lines without secrets; many lines take seconds, so this runs in a thread."""
-        secrets = SecretValues(self._known)
-        secrets.learn(self._params)
-        path.write_text(self._lines.text(secrets), encoding="utf-8", errors="replace")
+        redactor = EvidenceRedactor(self._known)
+        redactor.tree(self._params)
+        path.write_text(self._lines.text(redactor.with_values()), encoding="utf-8", errors="replace")
 
     def discard(self) -> None:
         if self._folder is not None:

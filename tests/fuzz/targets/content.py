@@ -8,17 +8,9 @@ from contextlib import suppress
 
 from tests.support.spelled import SPELLED
 from transports._internal.masking import KnownSecrets, why_guessable
-from transports._internal.redaction import Redactor, SecretValues
+from transports._internal.redaction import EvidenceRedactor, Redactor
 from transports.errors import BadEncoding
-from transports.playwright._evidence_secrets import (
-    clean_body,
-    clean_entry,
-    clean_event,
-    learn_body,
-    learn_entry,
-    learn_event,
-    read_lines,
-)
+from transports.playwright._evidence_secrets import clean_body, clean_entry, clean_event, read_lines
 from transports.protocol._find_content import find
 from transports.protocol._heuristics import Heuristics
 from transports.protocol._media import contradicts, extension_for, is_binary_mime, normalise_mime, safe_filename, sniff
@@ -129,14 +121,15 @@ def evidence(data: bytes) -> None:
     """A body of each type, an entry of a HAR, a line of a trace. What was found to be secret is nowhere in it."""
     text = _text(data)
     for mime_type in ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/html"):
-        secrets = SecretValues()
-        learn_body(text, mime_type, secrets)
-        cleaned = clean_body(text, mime_type, secrets)
-        assert secrets.without_values(cleaned) == cleaned
+        first = EvidenceRedactor()
+        clean_body(text, mime_type, first)
+        redactor = first.with_values()
+        cleaned = clean_body(text, mime_type, redactor)
+        assert redactor.known.text(cleaned) == cleaned
     for event in read_lines(data):
-        secrets = SecretValues()
-        learn_event(event, secrets)
-        clean_event(event, secrets)
+        first = EvidenceRedactor()
+        clean_event(event, first)
+        clean_event(event, first.with_values())
         with suppress(RecursionError):  # of what is nested too deeply the caller keeps nothing
-            learn_entry(event, secrets)
-            clean_entry(event, secrets)
+            clean_entry(event, first)
+            clean_entry(event, first.with_values())
