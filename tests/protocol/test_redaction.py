@@ -274,7 +274,6 @@ def test_overly_deep_values_are_redacted() -> None:
         "b": "<redacted>",
         "password": "<redacted>",
     }
-    assert redactor.field("password", deep) == redactor.field("a", deep) == "<redacted>"
 
 
 @pytest.mark.parametrize(

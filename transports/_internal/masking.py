@@ -249,7 +249,6 @@ def _occurrences_by_text(contents: Sequence[bytes], finder: Finder, between: byt
 
 
 def _labelled(content: bytes, occurrences: Iterable[Occurrence]) -> str:
-    """Return content as text, with the labels in place of the found values."""
     pieces: list[str] = []
     position = 0
     for occurrence in occurrences:
@@ -292,7 +291,6 @@ def placeholder_paths(node: object) -> Iterator[tuple[str | int, ...]]:
 
 
 def _texts(node: object, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the texts in JSON values, each with its path."""
     match node:
         case str():
             yield path, node

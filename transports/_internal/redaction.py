@@ -201,18 +201,7 @@ class Redactor:
                 redacted["value"] = self._blank_values(node["value"])
         return redacted
 
-    def field(self, name: object, value: object) -> object:
-        """Return the value of a field without secrets, by its name and by its own form.
-
-        The type in ``auth: {type, header | token}`` of a reference (docs/protocol.md 10.3) stays. A value nested too
-        deeply is replaced as a whole."""
-        try:
-            return self._redact_field(name, self.known.tree(value))
-        except RecursionError:
-            return REDACTED
-
     def _redact_field(self, name: object, value: object) -> object:
-        """Return the value of a field redacted by the rules alone."""
         if not isinstance(name, str):
             return self.tree_by_rules(value)
         kind = self._kind_of_name(name)
@@ -222,6 +211,7 @@ class Redactor:
             # Texts are redacted by their form alone; names of fields do not count.
             return map_texts(value, self.text_by_rules)
 
+        # ``auth: {type, header | token}`` of a reference (docs/protocol.md 10.3).
         if _plain_name(name) == "auth" and isinstance(value, Mapping):
             return {key: item if key == "type" else self._blank_values(item) for key, item in value.items()}
         # An object named "pin", as on a map, is no secret.
@@ -254,7 +244,7 @@ class Redactor:
         """Return HTML without the values of password fields and of fields with secret names. The rest stays."""
         pieces: list[str] = []
         position = 0
-        for start, end in secret_spans(text, self.is_secret_field):
+        for start, end in self._secret_spans(text):
             # The content of an element begins behind its tag. In an attribute without quotes, > would end the tag.
             is_element_content = text[start - 1] == ">"
             replacement = self.hide(attribute_value(text[start:end]))
@@ -262,6 +252,17 @@ class Redactor:
             position = end
         pieces.append(text[position:])
         return "".join(pieces)
+
+    def _secret_spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the spans in HTML of the values of secret fields, with their quotes. Scripts, styles and other texts
+        without tags are left out; comments are read."""
+        for tag, (begin, end) in _tags_with_raw_content(text):
+            names = value_attributes(tag.element)
+            if not names or not self.is_secret_field(tag.attributes):
+                continue
+            yield from sorted(tag.spans[name] for name in names if tag.attributes.get(name))
+            if tag.element == "textarea" and end > begin:
+                yield begin, end
 
     def redact_form(self, text: str) -> str:
         """Return a form (URL-encoded, in several parts, or HTML) without the values of its secret fields; any other
@@ -342,7 +343,6 @@ def _content_member(node: Mapping[object, object]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _kind_of_name(name: str, secret_endings: tuple[str, ...]) -> _NameKind:
-    """Return what the name of a field says of its value."""
     # The id of a call, which an app returns with its progress; and schemas, which describe values and hold none.
     if name in ("progressToken", "inputSchema", "outputSchema"):
         return "never secret"
@@ -576,17 +576,6 @@ def field_name(headers: Message) -> str | None:
 def value_attributes(element: str) -> tuple[str, ...]:
     """Return the names of the attributes with the value of a field in HTML; none for any other element."""
     return _VALUE_ATTRIBUTES.get(element.lower(), ())
-
-
-def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[int, int]]:
-    """Yield the spans in HTML of the values of secret fields, with their quotes. Scripts, styles and other texts
-    without tags are left out; comments are read."""
-    for tag, (begin, end) in _tags_with_raw_content(text):
-        if tag.element not in _VALUE_ATTRIBUTES or not is_secret_field(tag.attributes):
-            continue
-        yield from sorted(tag.spans[name] for name in _VALUE_ATTRIBUTES[tag.element] if tag.attributes.get(name))
-        if tag.element == "textarea" and end > begin:
-            yield begin, end
 
 
 def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, int]]]:

@@ -310,13 +310,6 @@ def decode_base64_or_none(text: str) -> bytes | None:
         return None
 
 
-def guess_text(data: bytes) -> str | None:
-    """Return bytes that look like text as text, with replacement characters, to learn from; ``None`` for others."""
-    if b"\0" in data[:4096]:
-        return None
-    return data.decode(errors="replace")
-
-
 def _is_json(text: str) -> bool:
     try:
         decode_json(text)
@@ -356,7 +349,6 @@ def clean_har(data: bytes, redactor: EvidenceRedactor) -> bytes:
 
 
 def clean_entry(entry: object, redactor: EvidenceRedactor) -> object:
-    """Return an entry of a HAR without secrets."""
     if isinstance(entry, dict):
         entry = dict(entry)
         for name in ("request", "response"):
@@ -408,7 +400,6 @@ def _clean_har_body(body: dict[str, Any], redactor: EvidenceRedactor) -> dict[st
 
 
 def _clean_encoded_body(body: dict[str, Any], text: str, mime_type: str, redactor: EvidenceRedactor) -> dict[str, Any]:
-    """Clean a body whose ``text`` is base64."""
     data = decode_base64_or_none(text)
     cleaned = None if data is None else _clean_bytes(data, mime_type, redactor)
     if cleaned is None:
@@ -438,7 +429,10 @@ def _clean_bytes(data: bytes, mime_type: str, redactor: EvidenceRedactor) -> byt
 
 def _bodies(entry: object) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the bodies of the request and the response of an entry, each with its MIME type."""
-    for side in request_and_response(entry):
+    for name in ("request", "response"):
+        side = entry.get(name) if isinstance(entry, dict) else None
+        if not isinstance(side, dict):
+            continue
         body = side.get("postData") or side.get("content")
         if isinstance(body, dict):
             yield body, str(body.get("mimeType", "")).lower()

@@ -404,7 +404,7 @@ class Reader:
         if rest:
             logger.warning("%s ends in the middle of line %d, which is left out", path, len(lines) + 1)
 
-    def error(self, line: int, what: str, fix: str) -> BadRecording:
+    def error(self, line: int, what: str, fix: str = "undo the edit, or record again") -> BadRecording:
         """Return the error for one line, with ``what`` is wrong and its ``fix``."""
         return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
 
@@ -441,7 +441,7 @@ class Reader:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         fault = f"{place}: {first['msg']}" if place else first["msg"]
-        return self.error(line, fault, "undo the edit, or record again")
+        return self.error(line, fault)
 
     def open_content(self, entry: ContentEntry, line: int) -> FileIO:
         """Return the content of an entry as a file, open at its beginning. Raises if its SHA-256 has changed."""
@@ -518,7 +518,6 @@ class ContentPacker:
         return plain, [await self.pack_content(value, path, is_parameter=is_parameter) for path, value in content]
 
     async def pack_content(self, value: object, path: Place = (), *, is_parameter: bool = False) -> ContentEntry:
-        """Store one content and return its entry."""
         place = [*path]
         match value:
             case BinaryData():
@@ -560,7 +559,6 @@ class ContentPacker:
 
 
 def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
-    """Return the SHA-256 of content."""
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
@@ -591,7 +589,6 @@ def _decoded_or_text(binary: BinaryData) -> Iterator[bytes]:
 
 
 def _with_description(binary: BinaryData, entry: ContentEntry) -> ContentEntry:
-    """Return an entry with what a binary declares of its content."""
     description = {
         "mime_type": binary.mime_type,
         "size": binary.size,
@@ -630,7 +627,7 @@ def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentE
     try:
         return replace(payload, values)
     except KeyError as error:
-        raise reader.error(line, str(error.args[0]), "undo the edit, or record again") from None
+        raise reader.error(line, str(error.args[0])) from None
 
 
 def unpack_content(reader: Reader, line: int, entry: ContentEntry) -> object:

@@ -83,41 +83,28 @@ class Action:
         return call_id if isinstance(call_id, str) else None
 
 
-def _read_actions(reader: Reader) -> list[Action]:
-    """Return the actions in the lines of a file: each operation with its events and its outcome."""
-    grouping = _Grouping()
-    for line, entry in reader.entries:
-        try:
-            if isinstance(entry, Operation):
-                grouping.add_operation(line, entry)
-            elif isinstance(entry, EventEntry):
-                grouping.add_event(line, entry)
-            else:
-                grouping.add_outcome(line, entry)
-        except _Misplaced as error:
-            raise reader.error(line, str(error), "undo the edit, or record again") from None
-    return list(grouping.actions.values())
-
-
-class _Misplaced(Exception):
-    """An entry of a recording that does not fit those before it."""
-
-
 class _Grouping:
-    """Groups the entries of a recording, in their order, into actions."""
+    """Groups the entries of a recording into actions: operations, each with its events and its outcome."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader) -> None:
         #: Actions by the numbers of their operations.
         self.actions: dict[int, Action] = {}
+        self._reader = reader
         self._calls: dict[str, Action] = {}
         self._running: dict[int, Action] = {}
         self._latest_request: Action | None = None
+        for line, entry in reader.entries:
+            if isinstance(entry, Operation):
+                self._add_operation(line, entry)
+            elif isinstance(entry, EventEntry):
+                self._add_event(line, entry)
+            else:
+                self._add_outcome(line, entry)
 
-    def add_operation(self, line: int, operation: Operation) -> None:
-        """Begin an action at this line."""
+    def _add_operation(self, line: int, operation: Operation) -> None:
         number = operation.n
         if number in self.actions:
-            raise _Misplaced(f"the number {number} was used before")
+            raise self._reader.error(line, f"the number {number} was used before")
 
         action = Action(operation, line)
         self.actions[number] = action
@@ -127,21 +114,19 @@ class _Grouping:
             self._running[number] = action
             self._latest_request = action
 
-    def add_event(self, line: int, event: EventEntry) -> None:
-        """Add an event to the action that it belongs to."""
+    def _add_event(self, line: int, event: EventEntry) -> None:
         owner = self._calls.get(_operation_id(event.payload))
         # An event that names no call belongs to the latest request that still runs, else to the latest of all.
         if owner is None:
             owner = next(reversed(self._running.values()), self._latest_request)
         if owner is None:
-            raise _Misplaced("an event comes before the first request")
+            raise self._reader.error(line, "an event comes before the first request")
         owner.events.append((line, event))
 
-    def add_outcome(self, line: int, outcome: Answer | Failed | Abandoned) -> None:
-        """End the action that the outcome names."""
+    def _add_outcome(self, line: int, outcome: Answer | Failed | Abandoned) -> None:
         action = self.actions.get(outcome.n)
         if action is None or action.outcome is not None:
-            raise _Misplaced(f"no operation {outcome.n} is waiting for an answer")
+            raise self._reader.error(line, f"no operation {outcome.n} is waiting for an answer")
         action.outcome = outcome
         action.end = line
         self._running.pop(outcome.n, None)
@@ -152,14 +137,13 @@ class Script:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self.actions = _read_actions(reader)
+        self.actions = list(_Grouping(reader).actions.values())
         self._unplayed: dict[str, deque[Action]] = {}
         for action in self.actions:
             try:
                 key = match_key(action.operation)
             except KeyError as error:
-                fix = "undo the edit, or record again"
-                raise self._reader.error(action.start, str(error.args[0]), fix) from None
+                raise reader.error(action.start, str(error.args[0])) from None
             self._unplayed.setdefault(key, deque()).append(action)
         self.responses = [action for action in self.actions if action.operation.type == "elicitation/response"]
         #: Ids of the app's questions, by the lines at which they were answered.
@@ -563,13 +547,13 @@ class ReplayTransport(Transport):
 
     def _require_object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):
-            raise self._reader.error(line or 1, "its payload is not an object", "undo the edit, or record again")
+            raise self._reader.error(line or 1, "its payload is not an object")
         return payload
 
     async def _open_content(self, action: Action, answer: Answer) -> FileIO:
         line = action.end or action.start
         if not answer.leaves:
-            raise self._reader.error(line, "the content is missing", "undo the edit, or record again")
+            raise self._reader.error(line, "the content is missing")
         return await asyncio.to_thread(self._reader.open_content, answer.leaves[0], line)
 
     # --- playing ------------------------------------------------------------------------------------------------------
@@ -666,7 +650,6 @@ class ReplayTransport(Transport):
                     await self._events.join()
 
     def _with_current_ids(self, node: Any) -> Any:
-        """Return a tree with the recorded ids of calls replaced by their current ones."""
         return map_texts(node, lambda text: self._current_ids.get(text, text))
 
     def _restore_effect(self, effect: RecordedEffect) -> Effect:

@@ -174,7 +174,6 @@ class EvidenceOfCalls:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Wait for recordings that are ending, and release the page."""
         if self._ending:
             await asyncio.wait(self._ending)
         if self._page is not None:

@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .._internal.masking import KNOWN_SECRETS
+import pytest
+
 from .._internal.redaction import Redactor
 from ..base import Transport
 from ..playwright._diagnosis import read_problems
@@ -82,7 +83,7 @@ class FailureReport:
 
     def _view_notes(self) -> list[str]:
         """Return the first violations and warnings of each watched view, without secrets, and forget the views."""
-        redactor = Redactor(secrets=KNOWN_SECRETS)
+        redactor = Redactor()
         lines: list[str] = []
         for watched in self._views:
             notes = (*watched.view.violations, *watched.view.warnings)[:5]
@@ -103,7 +104,6 @@ class FailureReport:
         return ["page.txt (problems of the page)"]
 
     def _write_views(self) -> list[str]:
-        """Write the watched views, and return the names of all files about views."""
         for number, watched in enumerate(self._views, 1):
             if watched.run is not None:
                 # The page of the view may be closed.
@@ -174,16 +174,16 @@ class FailureReport:
         self._views.append(_WatchedView(view, run))
 
     @contextlib.asynccontextmanager
-    async def keeping_view(self, view: View, *, passing: type[BaseException]) -> AsyncIterator[View]:
+    async def keeping_view(self, view: View) -> AsyncIterator[View]:
         """Open a view in the test's own event loop, and report it if it does not open, or if an exception leaves the
-        block, except ``passing`` ones."""
+        block, except that of ``pytest.skip``."""
         self._views.append(_WatchedView(view, None))
         number = len(self._views)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 yield await stack.enter_async_context(view)
             except BaseException as error:
-                if not isinstance(error, passing):
+                if not isinstance(error, pytest.skip.Exception):
                     await self._write_view(view, number)
                 raise
 
@@ -217,11 +217,11 @@ class FailureReport:
             SHARED.run(_stop_trace(page, None))
 
     @contextlib.asynccontextmanager
-    async def tracing(self, transport: Transport, *, passing: type[BaseException]) -> AsyncIterator[None]:
+    async def tracing(self, transport: Transport) -> AsyncIterator[None]:
         """Trace a session in the test's own event loop, if it has a page.
 
-        The trace and the problems of the page are kept if an exception leaves the block, except ``passing`` ones, such
-        as that of ``pytest.skip``.
+        The trace and the problems of the page are kept if an exception leaves the block, except that of
+        ``pytest.skip``.
         """
         page = page_of(transport)
         if page is None:
@@ -232,7 +232,7 @@ class FailureReport:
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, passing):
+            if not isinstance(error, pytest.skip.Exception):
                 path = self._folder / "trace.zip"
                 await self._write_problems(page)
             raise
@@ -250,7 +250,7 @@ def _numbered(name: str, number: int) -> str:
 
 def _view_as_json(view: View) -> object:
     """Return what a view asked of its host, and its files, as JSON values without secrets."""
-    return Redactor(secrets=KNOWN_SECRETS).tree(
+    return Redactor().tree(
         {
             "capabilities": sorted(view.capabilities),
             "requests": [dataclasses.asdict(request) for request in view.requests],

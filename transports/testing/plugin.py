@@ -428,7 +428,7 @@ def abp_app_async(
                 options["browser"] = await stack.enter_async_context(browsers.Browser(**requested))
             app = await stack.enter_async_context(connect(abp_target, transport=abp_transport, **options))
             if traces_here(options):
-                await stack.enter_async_context(report.tracing(app.transport, passing=pytest.skip.Exception))
+                await stack.enter_async_context(report.tracing(app.transport))
             yield app
 
     return connected
@@ -472,8 +472,8 @@ def abp_open_view_async(
     ) -> AsyncIterator[View]:
         async with (
             abp_app_async() as app,
-            report.keeping_view(app.open_view(capability, params, **options), passing=pytest.skip.Exception) as view,
-            report.tracing(view.transport, passing=pytest.skip.Exception),
+            report.keeping_view(app.open_view(capability, params, **options)) as view,
+            report.tracing(view.transport),
         ):
             yield view
 

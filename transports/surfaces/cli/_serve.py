@@ -289,12 +289,10 @@ def _trust_and_print() -> None:
     redactor = Redactor()
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
-        for key, value in settings.items():
-            # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them.
-            if table != "secrets":
-                value = redactor.field(key, value)
-            for line in _setting_lines(f"{table}.{key}", value):
-                print_text(f"  {line}")
+        # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them.
+        shown = settings if table == "secrets" else redactor.tree(settings)
+        for line in _setting_lines(table, shown):
+            print_text(f"  {line}")
 
 
 def _setting_lines(name: str, value: object) -> Iterator[str]:
