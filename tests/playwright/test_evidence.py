@@ -205,6 +205,31 @@ def test_named_secret_is_masked_in_any_body_format(kind: str) -> None:
     assert base64.b64encode(SECRET.encode())[:-4].decode() not in cleaned
 
 
+@pytest.mark.parametrize("mime_type", ["", "application/json", "application/xml", "text/css", "text/html", "image/png"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"p%61ssword={SECRET}&user=bob",
+        _MULTI.format('name="password"', "", SECRET),
+        json.dumps({"text": f"sent Authorization: Bearer {SECRET}"}),
+        json.dumps({"text": f'<p>Hi <input type="password" value="{SECRET}">'}),
+        json.dumps({"text": json.dumps([True, {"password": SECRET}])}),
+        json.dumps({"text": f")]}}'\n{json.dumps({'password': SECRET})}"}),
+        f'{{"broken":\n{{"password":"{SECRET}"}}\n',
+        f"a line\n{{'broken\nAuthorization: Bearer {SECRET}",
+    ],
+)
+def test_secret_of_body_is_removed_elsewhere_whatever_its_declared_type(mime_type: str, body: str) -> None:
+    clean_body(body, mime_type, first := EvidenceRedactor())
+    assert first.with_values().text(f"later {SECRET}") == f"later {REDACTED}"
+
+
+def test_secret_text_that_is_json_is_removed_as_it_was_written() -> None:
+    written = '{ "id":  "canary" }'
+    clean_body(json.dumps({"credentials": written}), "", first := EvidenceRedactor())
+    assert first.with_values().text(f"later {written}") == f"later {REDACTED}"
+
+
 def test_encoded_multipart_part_is_masked_entirely() -> None:
     hidden = base64.b64encode(json.dumps({"password": SECRET}).encode()).decode()
     body = _MULTI.format('name="a"', "Content-Transfer-Encoding: base64\r\n", hidden)

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from ..errors import ABPError
@@ -270,8 +270,6 @@ def _whole_characters(content: bytes, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-E = TypeVar("E", bound=ABPError)
-
 #: Minimum characters of a value.
 _MIN_CHARS = 8
 #: Largest text file, in bytes, in which secrets are masked; a larger file stays unchanged.
@@ -465,17 +463,15 @@ class KnownSecrets:
             return head + b64encode(masked).decode()
         return text if is_file else None
 
-    def error(self, error: E) -> E:
-        """Mask the values in an error, in place, and return the error."""
+    def error(self, error: ABPError) -> None:
+        """Mask the values in an error, in place, except in its ``args``."""
         if not self:
-            return error
+            return
         error.message = self.text(error.message)
-        error.args = (error.message,)
         error.details = {self.text(key): self.tree(value) for key, value in error.details.items()}
         error.alternatives = tuple(map(self.text, error.alternatives))
         if error.download_url:
             error.download_url = self.text(error.download_url)
-        return error
 
 
 #: Returns the text of a file without values, or ``None`` for any other text. The flag is true if a descriptor makes it

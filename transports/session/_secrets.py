@@ -222,10 +222,10 @@ class Guard:
 
             advice = f"it asks to sign in: the operator does that with `abp login {self.name}`"
             error.message = error.message.replace(sign_in_advice(), advice)
-        error.args = (error.message,)
-        error = self.known.error(error)
+        self.known.error(error)
         if self.name is not None and self.hidden:
-            return self._for_user(error, settings)
+            self._hide_how_reached(error, settings)
+        error.args = (error.message,)
         return error
 
     def without_reason(self, message: Message) -> Message:
@@ -237,7 +237,7 @@ class Guard:
         logger.log(level, "%s: %s", self.name, KNOWN_SECRETS.tree(message.payload))
         return replace(message, payload={"reason": _message_for_user(Disconnected(""), self.name, settings=False)})
 
-    def _for_user(self, error: ABPError, settings: bool) -> ABPError:
+    def _hide_how_reached(self, error: ABPError, settings: bool) -> None:
         """Remove from an error, in place, what reveals how the app is reached; the log gets all of it."""
         replacement = _message_for_user(error, self.name, settings)
         if replacement is not None and replacement not in error.message:
@@ -249,8 +249,6 @@ class Guard:
 
         error.message = self._without_hidden(error.message)
         error.details = cast("dict[str, object]", map_texts(error.details, self._without_hidden))
-        error.args = (error.message,)
-        return error
 
     def _without_hidden(self, text: str) -> str:
         for hidden in self.hidden:
