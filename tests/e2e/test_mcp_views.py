@@ -134,7 +134,7 @@ async def test_client_opens_view_calls_its_tools_and_closes_it(tmp_path: Path, o
         seen = await client.call_tool("abp_screenshot", {"session": view["session"]})
         assert Image.open(io.BytesIO(pictures(seen)[0])).size == (500, 300)
 
-        changes, shown = one.changes, one.activity.apps[view["session"]].app.view
+        changes, shown = one.changes, one.activity.apps[view["session"]].view
         assert shown is not None
         await shown.frame.evaluate("delete tools.echo; tell('notifications/tools/list_changed', {})")
         await eventually(lambda: one.changes > changes)
@@ -167,7 +167,7 @@ async def test_blank_view_reason_is_beside_tool_answer(tmp_path: Path, opens: Op
 async def test_view_requests_to_host_are_in_status(tmp_path: Path, opens: Opens) -> None:
     async with bridged(tmp_path, opens) as one:
         key = view_of(await one.open("board"))["session"]
-        view = one.activity.apps[key].app.view
+        view = one.activity.apps[key].view
         assert view is not None
         ask = "([method, params]) => rpc(method, params)"
         for method, params in (
@@ -204,7 +204,7 @@ async def test_views_close_with_their_app_and_count_as_apps(tmp_path: Path, open
         third = await one.client.call_tool("abp_open_view", {"capability": "board", "session": app})
         assert third.structured_content is not None
         assert third.structured_content["error"]["code"] == "LIMIT_REACHED"
-        sessions = [one.activity.apps[key].app.session for key in opened]
+        sessions = [one.activity.apps[key].session for key in opened]
         await called(one.client, "abp_disconnect", session=app)
         assert (await called(one.client, "abp_status"))["sessions"] == [] and not one.activity.apps
         for session in sessions:

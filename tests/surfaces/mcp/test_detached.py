@@ -193,7 +193,7 @@ async def test_gallery_calls_are_awaited_without_muting_app_messages(serve: Serv
     calls, activity, apps, said = DetachedCalls(), Activity(), Apps(), asyncio.Queue[Any]()
     async with serve(apps, calls=calls, activity=activity, logging_callback=said.put) as client:
         session = (await called(client, "abp_connect", url=URL))["session"]
-        app, done = activity.apps[session].app, asyncio.Event()
+        app, done = activity.apps[session], asyncio.Event()
         record = call_record(app, "made-there", "job.hold", detached=True)
 
         async def work() -> Result:

@@ -485,10 +485,10 @@ class User:
             raise UsageError(f"{', '.join(sorted(operator_options))}: omit it; only the operator can set it for {name}")
         return await self.connect(name, options, key)
 
-    def on_connected(self, app: App, apps: Apps) -> None:
+    def on_connected(self, app: App) -> None:
         """Announce the app's tools, and subscribe at the app to the resources that clients are subscribed to."""
         if self._activity:
-            self._activity.on_connected(app, apps)
+            self._activity.on_connected(app)
         self.subscribers.tools_changed()
         if app.session.resources.available:
             spawn(self.subscribers.watch_or_stop(), self._tasks)

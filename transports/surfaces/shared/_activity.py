@@ -30,7 +30,7 @@ from ...protocol._strict_json import encode_json
 from ...protocol._times import iso_utc
 from ...session._call import CallStatus
 from ...session._events import CallFinished, CallStarted, Event
-from ._apps import App, Apps
+from ._apps import App
 
 logger = logging.getLogger("transports")
 
@@ -169,16 +169,6 @@ class Entry:
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectedApp:
-    app: App
-    apps: Apps
-
-    @property
-    def scope(self) -> Scope:
-        return self.app.session.store.scope
-
-
 def call_record(app: App, call_id: str, capability: str, *, detached: bool = False) -> CallRecord:
     """Return the record of a call that starts now."""
     session = app.session
@@ -188,7 +178,7 @@ def call_record(app: App, call_id: str, capability: str, *, detached: bool = Fal
         app=session.info.name,
         capability=capability,
         transport=session.transport.name,
-        scope=session.store.scope,
+        scope=app.scope,
         started=time.time(),
         detached=detached,
     )
@@ -207,7 +197,7 @@ class Activity:
 
     def __init__(self) -> None:
         #: Connected apps by key, oldest first.
-        self.apps: dict[str, ConnectedApp] = {}
+        self.apps: dict[str, App] = {}
         #: Calls by id, oldest first.
         self.calls: OrderedDict[str, CallRecord] = OrderedDict()
         #: Called after the end of a call that has stored artifacts.
@@ -224,11 +214,11 @@ class Activity:
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
-    def on_connected(self, app: App, apps: Apps) -> None:
-        self.apps[app.key] = ConnectedApp(app, apps)
-        session = app.session
-        subject = {"session": app.key, "name": plain_line(session.info.name), "transport": session.transport.name}
-        self._log_entry("app_connected", subject, session.store.scope)
+    def on_connected(self, app: App) -> None:
+        self.apps[app.key] = app
+        name = plain_line(app.session.info.name)
+        subject = {"session": app.key, "name": name, "transport": app.session.transport.name}
+        self._log_entry("app_connected", subject, app.scope)
 
     def on_disconnected(self, app: App) -> None:
         """Log ``app_disconnected``, and the app's running calls as cancelled."""
@@ -238,7 +228,7 @@ class Activity:
             milliseconds = (time.time() - record.started) * 1000
             cancelled = replace(record, status=CallStatus.CANCELLED, duration_ms=milliseconds, question=None)
             self._end_call(cancelled)
-        self._log_entry("app_disconnected", {"session": app.key}, app.session.store.scope)
+        self._log_entry("app_disconnected", {"session": app.key}, app.scope)
 
     def on_event(self, app: App, event: Event) -> None:
         """Log an event of an app's session: calls, progress, changed capabilities and resources. Other events are
@@ -251,12 +241,11 @@ class Activity:
             case Progress() if event.call in self.calls:
                 self._call_progressed(replace(self.calls[event.call], progress=event))
             case CapabilitiesChanged():
-                self._log_entry("capabilities_changed", {"session": app.key}, app.session.store.scope)
+                self._log_entry("capabilities_changed", {"session": app.key}, app.scope)
             case Notification(event="notifications/resources/updated", data={"uri": str(uri)}):
-                subject = {"session": app.key, "uri": uri[:MAX_TEXT]}
-                self._log_entry("resource_updated", subject, app.session.store.scope)
+                self._log_entry("resource_updated", {"session": app.key, "uri": uri[:MAX_TEXT]}, app.scope)
             case Notification(event="notifications/resources/list_changed"):
-                self._log_entry("resources_changed", {"session": app.key}, app.session.store.scope)
+                self._log_entry("resources_changed", {"session": app.key}, app.scope)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -90,8 +90,8 @@ async def run_listed(
 class AppListener(Protocol):
     """Protocol of a receiver of apps' events. The methods may not block."""
 
-    def on_connected(self, app: App, apps: Apps) -> None:
-        """Handle a new ``app``. It is open, and in ``apps``."""
+    def on_connected(self, app: App) -> None:
+        """Handle a new ``app``, which is open."""
 
     def on_disconnected(self, app: App) -> None:
         """Handle the removal of ``app``, before its session is closed."""
@@ -101,11 +101,12 @@ class AppListener(Protocol):
 
 
 class App:
-    """Connected app. A task of its own opens and closes the session, since requests run in other tasks."""
+    """Connected app of ``apps``. A task of its own opens and closes the session, since requests run in other tasks."""
 
-    def __init__(self, key: str, target: str) -> None:
+    def __init__(self, key: str, target: str, apps: Apps) -> None:
         self.key = key
         self.target = target
+        self.apps = apps
         self.session: Session
         #: Of a view: the app whose tool opened it, which it does not outlive, and its session.
         self.opened_by: App | None = None
@@ -119,6 +120,10 @@ class App:
     @property
     def is_named(self) -> bool:
         return is_app_name(self.target)
+
+    @property
+    def scope(self) -> Scope:
+        return self.session.store.scope
 
     @property
     def shown_target(self) -> str:
@@ -218,7 +223,7 @@ class Apps(dict[str, App]):
         session, by default a new one. Raises :class:`~transports.errors.UsageError` at the limit, and the errors of
         connecting and opening."""
         self._check_limit()
-        app = App(key or new_session_key(), target)
+        app = App(key or new_session_key(), target, self)
         session = self._connect(
             target,
             store=self._store.scoped(replace(owner or Scope(), session=app.key)),
@@ -234,7 +239,7 @@ class Apps(dict[str, App]):
         Raises :class:`~transports.errors.UsageError` at the limit, the errors of opening a view, and
         :class:`~transports.errors.Disconnected` if ``opener`` is disconnected meanwhile."""
         self._check_limit()
-        app = App(new_session_key(), uri)
+        app = App(new_session_key(), uri, self)
         app.opened_by = opener
         app.view = view
         return await self._open_app(app, view)
@@ -264,7 +269,7 @@ class Apps(dict[str, App]):
             raise Disconnected("the app was disconnected while its view was opened")
 
         self[app.key] = app
-        self._listener.on_connected(app, self)
+        self._listener.on_connected(app)
         return app
 
     async def _abandon(self, app: App) -> None:

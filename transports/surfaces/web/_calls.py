@@ -26,8 +26,8 @@ from ...protocol.messages import new_id
 from ...routing._given_files import GivenFile, accept_files
 from ...routing._result import Result
 from ...session._named_apps import is_app_name
-from ..shared._activity import Activity, CallRecord, ConnectedApp, LogGap, Subject, call_record
-from ..shared._apps import Apps, run_listed
+from ..shared._activity import Activity, CallRecord, LogGap, Subject, call_record
+from ..shared._apps import App, Apps, run_listed
 from ..shared._detached import DetachedCalls
 from ..shared._listening import counted
 from ._access import Limits, Visitor
@@ -82,53 +82,51 @@ class AppRoutes:
             visitor.require_operator()
 
         app = await self._apps.connect(url, {"transport": transport}, owner=owner)
-        return json_response(_app_document(self._activity.apps[app.key]), status=201)
+        return json_response(_app_document(app), status=201)
 
-    def _find_reusable(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
+    def _find_reusable(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> App | None:
         """Return an app that is connected to ``url``, and that the visitor may use: any app in their scope. The
         operator's scope has the apps of all users, so they may only use those connected by this server for ``owner``.
         """
         owner_scope = self._apps.scope.within(owner)
-        for connected in self._activity.apps.values():
-            app = connected.app
-            scope = connected.scope
-            may_use = visitor.scope.covers(scope)
+        for app in self._activity.apps.values():
+            may_use = visitor.scope.covers(app.scope)
             if visitor.operator:
-                is_of_owner = scope.tenant == owner_scope.tenant and scope.user == owner_scope.user
-                may_use = connected.apps is self._apps and is_of_owner
+                is_of_owner = app.scope.tenant == owner_scope.tenant and app.scope.user == owner_scope.user
+                may_use = app.apps is self._apps and is_of_owner
             if may_use and app.target == url and transport in ("auto", app.session.transport.name):
-                return connected
+                return app
         return None
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Disconnect an app. Its running calls are cancelled."""
-        connected = self.find(request, visitor)
-        await connected.apps.disconnect(connected.app)
+        app = self.find(request, visitor)
+        await app.apps.disconnect(app)
         return web.Response(status=204)
 
     async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        session = self.find(request, visitor).app.session
+        session = self.find(request, visitor).session
         name = request.match_info["name"]
         declaration = find_capability(session.info.name, name, session.capabilities)
         return json_response(declaration.model_dump(by_alias=True))
 
-    def find(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
+    def find(self, request: web.Request, visitor: Visitor) -> App:
         """Return the app named in the path. Raises :class:`~._responses.RequestRefused` (404) if the visitor sees no
         such app."""
-        connected = self._activity.apps.get(request.match_info["session"])
-        if connected is None or not visitor.scope.covers(connected.scope):
+        app = self._activity.apps.get(request.match_info["session"])
+        if app is None or not visitor.scope.covers(app.scope):
             raise RequestRefused(404, "SESSION_INVALID", "there is no app with this session; it may be disconnected")
-        return connected
+        return app
 
 
-def _app_document(connected: ConnectedApp) -> dict[str, object]:
+def _app_document(app: App) -> dict[str, object]:
     """Return an app as JSON, with at most 1,000 capabilities. An app may have far more (docs/faults.md 22)."""
-    session = connected.app.session
+    session = app.session
     listed = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
     return {
-        "session": connected.app.key,
-        "url": connected.app.shown_target,
-        "signed_in_as": connected.scope.user if connected.app.is_named else None,
+        "session": app.key,
+        "url": app.shown_target,
+        "signed_in_as": app.scope.user if app.is_named else None,
         "name": plain_line(session.info.name),
         "version": plain_line(session.info.version),
         "transport": session.transport.name,
@@ -275,7 +273,7 @@ class CallRoutes:
 
     async def start(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Start a call. Its end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
-        app = self._apps.find(request, visitor).app
+        app = self._apps.find(request, visitor)
         body = await read_json(request)
         capability = body.get("capability")
         params = body.get("params", {})

@@ -24,7 +24,7 @@ from ...protocol._strict_json import encode_json, members_of
 from ...routing._result import Result
 from ...routing._router import Router
 from ...session._call import keeping_server_calls
-from ..shared._activity import Activity, ConnectedApp
+from ..shared._activity import Activity
 from ..shared._apps import App
 from ._access import Limits, Visitor, hostname
 from ._responses import RequestRefused, artifact_meta, json_response, read_json, whole_number
@@ -47,7 +47,7 @@ class ResourceRoutes:
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """List the resources of a server, its templates, and the URIs whose changes are reported."""
-        app = self._find_server(request, visitor).app
+        app = self._find_server(request, visitor)
         resources = app.session.resources
         listed = await resources.list()
         templates = await resources.templates()
@@ -66,7 +66,7 @@ class ResourceRoutes:
     async def read(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Return the contents of a resource: short text inline, other contents as artifacts. They come from the
         session's cache unless the query has ``fresh``."""
-        app = self._find_server(request, visitor).app
+        app = self._find_server(request, visitor)
         uri = request.match_info["uri"]
         try:
             result = await app.session.resources.read(uri, fresh="fresh" in request.query)
@@ -81,7 +81,7 @@ class ResourceRoutes:
 
     async def watch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Start or stop reporting the server's changes of a resource as events."""
-        resources = self._find_server(request, visitor).app.session.resources
+        resources = self._find_server(request, visitor).session.resources
         body = await read_json(request)
         try:
             match body:
@@ -95,7 +95,7 @@ class ResourceRoutes:
             raise _refusal(error) from error
         return web.Response(status=204)
 
-    def _find_server(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
+    def _find_server(self, request: web.Request, visitor: Visitor) -> App:
         """Return the server whose session or name is in the path.
 
         Raises :class:`~._responses.RequestRefused`: 404 if the visitor sees no such server, 409 if several have the
@@ -103,15 +103,14 @@ class ResourceRoutes:
         namespace = request.match_info["namespace"]
         visible = [server for server in self._activity.apps.values() if visitor.scope.covers(server.scope)]
         for server in visible:
-            if server.app.key == namespace:
+            if server.key == namespace:
                 return server
 
-        infos = [(server, server.app.session.info) for server in visible]
-        named = [server for server, info in infos if namespace in (info.name, info.id)]
+        named = [server for server in visible if namespace in (server.session.info.name, server.session.info.id)]
         if not named:
             raise RequestRefused(404, "SESSION_INVALID", "no connected server has this name")
         if len(named) > 1:
-            keys = ", ".join(server.app.key for server in named)
+            keys = ", ".join(server.key for server in named)
             raise RequestRefused(409, "INVALID_PARAMS", f"several servers have this name; name a session: {keys}")
         (server,) = named
         return server
