@@ -95,9 +95,9 @@ async def test_app_events_continue_after_listener_error() -> None:
 async def test_run_watching_continues_after_listener_error(tmp_path: Path) -> None:
     told: list[str] = []
 
-    def failing(run: str, overview: object) -> None:
-        told.append(run)
-        raise KeyError(run)
+    def failing(run: Mapping[str, object]) -> None:
+        told.append(str(run["id"]))
+        raise KeyError(run["id"])
 
     ledger = await make_run(tmp_path / "run")
     served = ServedRuns([str(tmp_path / "run")], failing, Limits(run_interval=0.01))

@@ -17,7 +17,7 @@ from transports.protocol._declarations import Capability
 from transports.protocol._plain_text import plain_line
 from transports.surfaces.cli import _options as module
 from transports.surfaces.cli._calls import print_capability
-from transports.surfaces.cli._options import Params, example_words, read_params
+from transports.surfaces.cli._options import ParamOptions, Params, example_words
 from transports.surfaces.cli._shell import parse_line
 from webapp_fixture import Fixture
 
@@ -28,7 +28,7 @@ def test_parameter_value_is_read_from_file(tmp_path: Path) -> None:
     rows.write_text('[{"product": "tea"}]')
     pairs = (f"html=@{page}", f"deep.rows=@{rows}", "by=@@ann", "mail=a@b")
     expected = {"html": "<h1>Tea\n</h1>\n", "deep": {"rows": [{"product": "tea"}]}, "by": "@ann", "mail": "a@b"}
-    assert read_params(None, pairs, ()) == expected
+    assert ParamOptions(None, pairs).read() == expected
     assert parse_line(f"x {' '.join(pairs)}") == ("x", expected)
     assert parse_line("x by='@ann'") == ("x", {"by": "@ann"})
 
@@ -38,7 +38,7 @@ def test_parameter_file_without_valid_text_is_rejected(tmp_path: Path, monkeypat
     (tmp_path / "whole").write_bytes(b"1234")
     (tmp_path / "large").write_bytes(b"12345")
     (tmp_path / "binary").write_bytes(b"\xff")
-    assert read_params(None, [f"x=@{tmp_path}/whole"], ()) == {"x": 1234}
+    assert ParamOptions(None, [f"x=@{tmp_path}/whole"]).read() == {"x": 1234}
     for name, message in {
         "large": "is larger than 4 bytes; give a file with --file",
         "binary": "is not UTF-8 text",
@@ -46,7 +46,7 @@ def test_parameter_file_without_valid_text_is_rejected(tmp_path: Path, monkeypat
         "gone": "cannot be read (No such file or directory); correct the file name, or write @@ for a text",
     }.items():
         with pytest.raises(UsageError) as caught:
-            read_params(None, [f"x=@{tmp_path}/{name}"], ())
+            ParamOptions(None, [f"x=@{tmp_path}/{name}"]).read()
         assert caught.value.message.startswith(f"-p x=@{tmp_path}/{name}") and message in caught.value.message
 
 
@@ -64,7 +64,7 @@ def test_capability_example_quotes_text_beginning_with_at(
     schema: dict[str, object] = {"properties": {"by": {"type": "string", "examples": ["@ann"]}}, "required": ["by"]}
     print_capability(Capability(name="notes.add", input_schema=schema), ["abp", "call", "x"])
     assert capsys.readouterr().out.endswith("notes.add -p 'by=\"@ann\"'\n")
-    assert read_params(None, ['by="@ann"'], ()) == {"by": "@ann"}
+    assert ParamOptions(None, ['by="@ann"']).read() == {"by": "@ann"}
 
 
 #: Without the files of this user's configuration.
@@ -78,9 +78,9 @@ VALUES = st.recursive(
 def read_back(words: list[str]) -> Params:
     """What ``abp call`` reads of the words of an example."""
     if words[:1] == ["--params"]:
-        return read_params(words[1], (), ())
+        return ParamOptions(words[1]).read()
     assert words[::2] == ["-p"] * (len(words) // 2)
-    return read_params(None, words[1::2], ())
+    return ParamOptions(None, words[1::2]).read()
 
 
 @pytest.mark.load
@@ -127,7 +127,7 @@ def test_schema_decides_whether_param_is_text(tmp_path: Path) -> None:
         "required": ["gone", "lost", "absent", "missing", "left", "out"],
     }
     pairs = ["phone=1234567890", "deep.id=1e5", "deep.n=7", "either=12", f"page=@{page}", "maybe=null", "count=x"]
-    given = read_params('{"other": 1}', pairs, ())
+    given = ParamOptions('{"other": 1}', pairs).read()
     assert given.fit_to(schema) == {
         "other": 1,
         "phone": "1234567890",
@@ -138,7 +138,7 @@ def test_schema_decides_whether_param_is_text(tmp_path: Path) -> None:
         "count": "x",
     }
     assert given["phone"] == 1234567890 and given.fit_to({}) == given
-    assert read_params('{"phone": 1}', (), ()).fit_to(schema) == {"phone": 1}  # --params is JSON
+    assert ParamOptions('{"phone": 1}').read().fit_to(schema) == {"phone": 1}  # --params is JSON
 
 
 def test_text_params_stay_text_in_every_calling_command(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:

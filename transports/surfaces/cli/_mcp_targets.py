@@ -147,17 +147,6 @@ class OpenViewOptions:
     as_json: Json = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ViewCommand:
-    """One run of ``abp view``: the tool at its target, and the options of the command, the session and the view."""
-
-    target: str
-    tool: str
-    options: OpenViewOptions
-    connection: ConnectOptions
-    view_options: ViewOptions
-
-
 @app.command(cls=OrderedCommand)
 @spread_groups
 def view(
@@ -173,45 +162,38 @@ def view(
 
     Every result becomes a file.
     Prints the result of the tool, the tools of the view, what the view asked of its host, and why it stays blank."""
-    command = _ViewCommand(
-        target=target,
-        tool=tool,
-        options=options,
-        connection=options.connection.connection(),
-        view_options=options.host.view_options(options.timeout),
-    )
-    return run_async(lambda: _read_and_open(command, ctx.meta[_ORDER]))
+    connection = options.connection.connection()
+
+    def read_and_open() -> Coroutine[object, object, int]:
+        require_folder(options.screenshot)
+        require_folder(options.record)
+        tool_options, *call_options = _params_in_order(ctx.meta[_ORDER], options.params)
+        call_params = [params.read() for params in call_options]
+        calls = list(zip(options.calls or (), call_params, strict=True))
+        return _open_and_call(target, tool, options, connection, tool_options.read(), calls)
+
+    return run_async(read_and_open)
 
 
-def _read_and_open(command: _ViewCommand, order: Sequence[str]) -> Coroutine[object, object, int]:
-    """Read all parameters, perhaps from stdin, and return the coroutine of the rest of the command."""
-    options = command.options
-    require_folder(options.screenshot)
-    require_folder(options.record)
-
-    tool_options, *call_options = _params_in_order(order, options.params)
-    calls: list[tuple[str, Params]] = []
-    for name, params in zip(options.calls or (), call_options, strict=True):
-        calls.append((name, params.read()))
-    return _open_and_call(command, tool_options.read(), calls)
-
-
-async def _open_and_call(command: _ViewCommand, tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
+async def _open_and_call(
+    target: str,
+    tool: str,
+    options: OpenViewOptions,
+    connection: ConnectOptions,
+    tool_params: Params,
+    calls: Sequence[tuple[str, Params]],
+) -> int:
     """Open the view, make the calls, print what came of it, and return the exit status."""
-    target = command.target
-    tool = command.tool
-    store = command.options.output
-    record = command.options.record
     with ProgressBar(tool) as bar:
-        async with open_app(target, command.connection, store=store, record=record, pause=bar.pause) as app:
-            find_capability(app.info.name, tool, app.capabilities)
+        async with open_app(target, connection, store=options.output, record=options.record, pause=bar.pause) as app:
+            view_uri = find_capability(app.info.name, tool, app.capabilities).view
             params = params_for(tool_params, app, tool)
-            async with app.open_view(tool, params, **command.view_options) as opened:
-                outcomes = await _call_in_order(opened, calls, command.options.timeout, bar)
-                document = await _document_of(opened, app.capabilities[tool].view, outcomes)
-                await _save_screenshot(opened, app, command.options.screenshot, document)
+            async with app.open_view(tool, params, **options.host.view_options(options.timeout)) as opened:
+                outcomes = await _call_in_order(opened, calls, options.timeout, bar)
+                document = await _document_of(opened, view_uri, outcomes)
+                await _save_screenshot(opened, app, options.screenshot, document)
                 with bar.pause():
-                    _print_outcome(opened, document, outcomes, as_json=command.options.as_json)
+                    _print_outcome(opened, document, outcomes, as_json=options.as_json)
     return 0 if document["success"] else 1
 
 

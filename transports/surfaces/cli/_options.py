@@ -439,6 +439,42 @@ class Params(dict[str, object]):
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         super().__init__(values or {})
         self.texts: dict[tuple[str, ...], str] = {}
+        #: Paths of the parameters that were set.
+        self._paths: set[tuple[str, ...]] = set()
+
+    def set_value(self, key: Sequence[str], value: object) -> None:
+        """Set the parameter at the path ``key``. Raises :class:`~transports.errors.UsageError` if it would replace one
+        that was set before."""
+        path = tuple(key)
+        for other in self._paths:
+            is_same_or_inside = other[: len(path)] == path
+            if is_same_or_inside:
+                name = ".".join(path)
+                problem = "is given twice"
+                if other != path:
+                    problem = f"would replace {'.'.join(other)!r}"
+                raise UsageError(f"{name!r} {problem}; give it once, or a list as JSON: -p '{name}=[1, 2]'")
+        self._paths.add(path)
+        try:
+            set_path(self, path, value)
+        except UsageError as error:
+            raise UsageError(f"{error.message} with --params") from None
+
+    def set_text(self, key: Sequence[str], text: str, source: str) -> None:
+        """Set the parameter at the path ``key`` to the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise.
+
+        ``@FILE`` stands for the content of a file, ``@@`` for a text that begins with ``@``. Raises the errors of
+        :meth:`set_value`, and :class:`~transports.errors.UsageError`, with ``source`` in its message, for a file that
+        cannot be read, is larger than 64 MB, or is not UTF-8."""
+        if text.startswith("@@"):
+            self.set_value(key, text[1:])
+            return
+        if text.startswith("@"):
+            text = read_text(text, source, "correct the file name, or write @@ for a text that begins with @")
+        value = parse_value(text)
+        self.set_value(key, value)
+        if not isinstance(value, str):
+            self.texts[tuple(key)] = text
 
     def fit_to(self, schema: Mapping[str, object]) -> dict[str, object]:
         """Return the parameters for a capability with this schema. A text that is also valid JSON, such as in
@@ -475,24 +511,18 @@ class ParamOptions:
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
     def read(self) -> Params:
-        return read_params(self.params, self.pairs or (), self.files or ())
+        """Return the parameters. A dot in a KEY leads into an object; a KEY may be given once and overrides
+        ``--params``.
 
-
-def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> Params:
-    """Return the parameters of a call.
-
-    ``text`` is the value of ``--params JSON|@FILE|-``. ``pairs`` are ``KEY=VALUE`` (see :func:`set_value`) and
-    ``files`` are ``KEY=PATH``; a dot in KEY leads into an object. A key may be given once and overrides ``text``.
-    May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
-    params = Params(None if text is None else _read_object(text))
-    paths: set[tuple[str, ...]] = set()
-    for pair in pairs:
-        key, value = _split_pair(pair, "-p KEY=VALUE", "-p title=Report")
-        set_value(params, key, value, f"-p {pair}", paths)
-    for pair in files:
-        key, value = _split_pair(pair, "--file KEY=PATH", "--file image=photo.png")
-        set_param(params, key, read_file(value, f"--file {pair}"), paths)
-    return params
+        May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
+        params = Params(None if self.params is None else _read_object(self.params))
+        for pair in self.pairs or ():
+            key, value = _split_pair(pair, "-p KEY=VALUE", "-p title=Report")
+            params.set_text(key, value, f"-p {pair}")
+        for pair in self.files or ():
+            key, value = _split_pair(pair, "--file KEY=PATH", "--file image=photo.png")
+            params.set_value(key, read_file(value, f"--file {pair}"))
+        return params
 
 
 def read_file(path: str, source: str) -> BinaryData:
@@ -608,23 +638,6 @@ def parse_value(text: str) -> object:
         return text
 
 
-def set_value(params: Params, key: Sequence[str], text: str, source: str, paths: set[tuple[str, ...]]) -> None:
-    """Set the parameter at the path ``key`` to the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise.
-
-    ``@FILE`` stands for the content of a file, ``@@`` for a text that begins with ``@``. Raises the errors of
-    :func:`set_param`, and :class:`~transports.errors.UsageError`, with ``source`` in its message, for a file that
-    cannot be read, is larger than 64 MB, or is not UTF-8."""
-    if text.startswith("@@"):
-        set_param(params, key, text[1:], paths)
-        return
-    if text.startswith("@"):
-        text = read_text(text, source, "correct the file name, or write @@ for a text that begins with @")
-    value = parse_value(text)
-    set_param(params, key, value, paths)
-    if not isinstance(value, str):
-        params.texts[tuple(key)] = text
-
-
 #: Most characters of a value in an example; a longer one is read from a file.
 _MAX_EXAMPLE = 2000
 #: Fish takes these backslashes for escapes in single quotes too: text of an app could end them, and run a command.
@@ -681,22 +694,3 @@ def shell_word(text: str) -> str:
     if word.startswith("="):
         word = f"'='{word[1:]}"
     return word
-
-
-def set_param(params: dict[str, Any], key: Sequence[str], value: object, paths: set[tuple[str, ...]]) -> None:
-    """Set the parameter at the path ``key``, and add the path to ``paths``. Raises
-    :class:`~transports.errors.UsageError` if it would replace a parameter in ``paths``."""
-    path = tuple(key)
-    for other in paths:
-        is_same_or_inside = other[: len(path)] == path
-        if is_same_or_inside:
-            name = ".".join(path)
-            problem = "is given twice"
-            if other != path:
-                problem = f"would replace {'.'.join(other)!r}"
-            raise UsageError(f"{name!r} {problem}; give it once, or a list as JSON: -p '{name}=[1, 2]'")
-    paths.add(path)
-    try:
-        set_path(params, key, value)
-    except UsageError as error:
-        raise UsageError(f"{error.message} with --params") from None

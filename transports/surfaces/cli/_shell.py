@@ -25,8 +25,6 @@ from ._options import (
     Timeout,
     open_app,
     read_file,
-    set_param,
-    set_value,
     spread_groups,
 )
 from ._output import ProgressBar, at_terminal, print_note, print_result, print_text, report_error
@@ -176,7 +174,6 @@ def parse_line(line: str) -> tuple[str, Params]:
         return name, Params(cast("dict[str, object]", decode_user_json(rest, "this")))
 
     params = Params()
-    paths: set[tuple[str, ...]] = set()
     while rest:
         match = _KEY.match(rest)
         if match is None or not all(match["key"].split(".")):
@@ -188,11 +185,11 @@ def parse_line(line: str) -> tuple[str, Params]:
         is_file = match["sign"] == "@"
         value = _read_value(rest[match.end() :], key, is_file=is_file)
         if is_file:
-            set_param(params, path, read_file(value.text, f"{key}@{value.text}"), paths)
+            params.set_value(path, read_file(value.text, f"{key}@{value.text}"))
         elif value.is_verbatim:
-            set_param(params, path, value.text, paths)
+            params.set_value(path, value.text)
         else:
-            set_value(params, path, value.text, f"{key}={value.text}", paths)
+            params.set_text(path, value.text, f"{key}={value.text}")
         rest = value.rest_of_line
     return name, params
 

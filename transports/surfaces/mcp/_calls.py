@@ -239,18 +239,12 @@ class ToolCall:
     A ``detached`` call runs without a request, and its questions wait up to ten minutes for one. ``on_question`` is
     called with each question, and with ``None`` when the question has ended."""
 
-    def __init__(
-        self,
-        ctx: Context,
-        *,
-        detached: bool = False,
-        on_question: Callable[[ElicitationRequest | None], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, ctx: Context, *, detached: bool = False) -> None:
         self.ctx: Context | None = None if detached else ctx
         #: Id of the call in events, in the metadata of its artifacts, and for the client once it is detached.
         self.id = new_id()
         self.detached = detached
-        self.on_question = on_question
+        self.on_question: Callable[[ElicitationRequest | None], None] = lambda _: None
         self.question: Question | None = None
         #: Latest progress that the app reported.
         self.latest_progress: Progress | None = None

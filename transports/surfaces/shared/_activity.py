@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ..._internal.recent import Recent
 from ..._internal.tasks import begin, cancel_and_wait
@@ -390,18 +390,6 @@ class StoreChange:
     removed: tuple[tuple[str, Scope], ...]
 
 
-class _Listed(NamedTuple):
-    """What may change of an artifact."""
-
-    filename: str
-    mime_type: str
-    scope: Scope
-
-    @classmethod
-    def by_id(cls, refs: Iterable[ArtifactRef]) -> dict[str, _Listed]:
-        return {ref.id: cls(ref.filename, ref.mime_type, ref.scope) for ref in refs}
-
-
 class StoreWatcher:
     """Watcher that calls ``on_change`` at most about a second after artifacts were stored or removed, also by another
     process.
@@ -414,9 +402,9 @@ class StoreWatcher:
         self._store = store
         self._on_change = on_change
         self._check_wanted = asyncio.Event()
-        #: Change token from before the last listing, and the artifacts in that listing by id.
+        #: Change token from before the last listing, and what may change of each artifact in that listing, by id.
         self._change_token: object = None
-        self._last_listing: dict[str, _Listed] = {}
+        self._last_listing: dict[str, tuple[Scope, str, str]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -425,7 +413,7 @@ class StoreWatcher:
         Raises :class:`~transports.errors.StoreError` if the store cannot be listed."""
         if self._task is None:
             self._change_token = await self._read_token()
-            self._last_listing = _Listed.by_id(await self._store.list())
+            self._last_listing = _changeable_parts(await self._store.list())
             self._task = begin(self._watch())
 
     async def aclose(self) -> None:
@@ -482,10 +470,14 @@ class StoreWatcher:
     def _report_changes(self, refs: list[ArtifactRef]) -> None:
         """Report how the artifacts differ from those of the last listing."""
         previous = self._last_listing
-        self._last_listing = current = _Listed.by_id(refs)
+        self._last_listing = current = _changeable_parts(refs)
 
         stored = tuple(ref for ref in refs if ref.id not in previous)
         updated = tuple(ref for ref in refs if ref.id in previous and previous[ref.id] != current[ref.id])
-        removed = tuple((artifact_id, old.scope) for artifact_id, old in previous.items() if artifact_id not in current)
+        removed = tuple((key, scope) for key, (scope, *_) in previous.items() if key not in current)
         if stored or updated or removed:
             self._on_change(StoreChange(stored, updated, removed))
+
+
+def _changeable_parts(refs: Iterable[ArtifactRef]) -> dict[str, tuple[Scope, str, str]]:
+    return {ref.id: (ref.scope, ref.filename, ref.mime_type) for ref in refs}

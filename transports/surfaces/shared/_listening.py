@@ -8,7 +8,7 @@ import hmac
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -31,6 +31,23 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageErr
         reason = f"{error.strerror or error}; name an address of this machine"
     details = {"host": host, "port": port}
     return UsageError(f"cannot listen on {host}:{port}: {reason}", code="ADDRESS_UNAVAILABLE", details=details)
+
+
+@asynccontextmanager
+async def listening(
+    host: str, port: int, option: str, protocol_factory: Callable[[], asyncio.Protocol]
+) -> AsyncIterator[int]:
+    """Listen for the length of a block, and yield the port, which is a free one for port 0. Raises
+    :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``); ``option`` is the option for the port."""
+    # "localhost" would also listen on ::1, and with port 0 on a different port there.
+    address = "127.0.0.1" if host == "localhost" else host
+    try:
+        listener = await asyncio.get_running_loop().create_server(protocol_factory, address, port)
+    except OSError as error:
+        raise cannot_listen(host, port, error, option) from error
+    with closing(listener):
+        actual_port: int = listener.sockets[0].getsockname()[1]
+        yield actual_port
 
 
 def parse_address(text: str, option: str, public_url: str | None = None) -> tuple[str, int]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -13,7 +12,7 @@ from aiohttp import web
 from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
 from ...protocol._plain_text import is_loopback
 from ...protocol.messages import package_version
-from ._listening import Connections, cannot_listen, url_host
+from ._listening import Connections, listening, url_host
 
 
 @asynccontextmanager
@@ -30,15 +29,10 @@ async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]
     await runner.setup()
     try:
         assert runner.server is not None
-        try:
-            listener = await asyncio.get_running_loop().create_server(
-                connections.protocol_factory(runner.server), host, port
-            )
-        except OSError as error:
-            raise cannot_listen(host, port, error, option) from error
-        with closing(listener), exposition.recording():
-            actual_port = listener.sockets[0].getsockname()[1]
-            yield f"http://{url_host(host)}:{actual_port}/metrics"
+        protocol_factory = connections.protocol_factory(runner.server)
+        async with listening(host, port, option, protocol_factory) as actual_port:
+            with exposition.recording():
+                yield f"http://{url_host(host)}:{actual_port}/metrics"
     finally:
         await runner.cleanup()
 

@@ -68,11 +68,11 @@ class ServedRun:
 class ServedRuns:
     """Runs at ``places``: a run's folder, a folder with any number of runs, or a ``postgresql://`` address.
 
-    ``on_change`` is called with the id and the statistics of a watched run after a change of its states; it may not
-    block. Raises :class:`~transports.errors.UsageError` for a missing folder and for an invalid address."""
+    ``on_change`` is called with the id and the states of a watched run after they have changed; it may not block.
+    Raises :class:`~transports.errors.UsageError` for a missing folder and for an invalid address."""
 
     def __init__(
-        self, places: Sequence[str], on_change: Callable[[str, Overview], object], limits: Limits = LIMITS
+        self, places: Sequence[str], on_change: Callable[[Mapping[str, object]], object], limits: Limits = LIMITS
     ) -> None:
         for place in places:
             if "://" in place:
@@ -165,11 +165,10 @@ class ServedRuns:
             await self._close_run(run_id)
             return
 
-        overview = await run.view.overview()
-        states = _states(overview)
+        states = _states(await run.view.overview())
         if states != run.reported:
             run.reported = states
-            self._on_change(run_id, overview)
+            self._on_change({"id": run_id, **states})
 
 
 def _find_places(configured: Sequence[str]) -> list[Place]:
@@ -297,11 +296,6 @@ def _read_job_query(query: Mapping[str, str]) -> JobQuery:
         raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number from 1 to 200")
     text = query.get("q", "").strip()[:_MAX_NAME]
     return JobQuery(states=states, code=query.get("code"), text=text or None, after=query.get("after"), limit=limit)
-
-
-def states_document(run_id: str, overview: Overview) -> dict[str, object]:
-    """Return the subject of ``run_changed`` events."""
-    return {"id": run_id, **_states(overview)}
 
 
 def _states(overview: Overview) -> dict[str, object]:

@@ -19,19 +19,18 @@ from ..._internal.telemetry._prometheus import CONTENT_TYPE
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef, Scope
 from ...artifacts._signing import Signer, registered, signing_key
-from ...batch.ledger._reads import Overview
 from ...errors import ABPError, StoreError, UsageError
 from ...protocol._plain_text import is_loopback
 from ...session._evidence import with_default_evidence
 from ..shared._activity import Activity, StoreWatcher
 from ..shared._apps import Apps, Connect, connect as connect_app
 from ..shared._detached import CallLedger, DetachedCalls
-from ..shared._listening import Connections, cannot_listen, url_host
+from ..shared._listening import Connections, listening, url_host
 from ._access import LIMITS, Access, Limits, Options, Visitor
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes
 from ._calls import AppRoutes, CallRoutes, EventStream
 from ._responses import Metrics, RequestRefused, error_response, json_response
-from ._runs import RunRoutes, ServedRuns, states_document
+from ._runs import RunRoutes, ServedRuns
 from ._views import ResourceRoutes, ViewRoutes, frames_of_views
 
 logger = logging.getLogger("transports")
@@ -325,11 +324,7 @@ async def serve(
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, with_default_evidence(connect, options.evidence), activity, limit=options.max_apps)
     calls = DetachedCalls(ledger, activity)
-
-    def report_run(run_id: str, overview: Overview) -> None:
-        activity.run_changed(states_document(run_id, overview))
-
-    served_runs = ServedRuns(runs, report_run, limits)
+    served_runs = ServedRuns(runs, activity.run_changed, limits)
     site = Site(
         store,
         options=options,
@@ -348,8 +343,11 @@ async def serve(
     async with (
         _running_parts(calls, watcher, served_runs, apps, activity),
         _run_application(site, calls, connections, limits) as protocol_factory,
-        _listening(host, port, protocol_factory) as url,
+        listening(host, port, "--port", protocol_factory) as actual_port,
     ):
+        # A server on all addresses can be reached at this one.
+        reachable_host = "127.0.0.1" if host in ("0.0.0.0", "::") else url_host(host)
+        url = f"http://{reachable_host}:{actual_port}/"
         public_url = f"{options.public_url}/" if options.public_url else url
         with registered(public_url, store.url):
             yield Served(url, token, apps, activity, signer, connections, calls, public_url)
@@ -403,25 +401,6 @@ async def _run_application(
         stack.push_async_callback(calls.cancel_all)
         stack.callback(site.close_streams)
         yield connections.protocol_factory(runner.server)
-
-
-@asynccontextmanager
-async def _listening(host: str, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> AsyncIterator[str]:
-    """Listen on an address, and yield its URL. Raises :class:`~transports.errors.UsageError`
-    (``ADDRESS_UNAVAILABLE``)."""
-    # "localhost" would also listen on ::1, and with port 0 on a different port there.
-    address = "127.0.0.1" if host == "localhost" else host
-    try:
-        listener = await asyncio.get_running_loop().create_server(protocol_factory, address, port)
-    except OSError as error:
-        raise cannot_listen(host, port, error, "--port") from error
-    try:
-        actual_port = listener.sockets[0].getsockname()[1]
-        # A server on all addresses can be reached at this one.
-        reachable_host = "127.0.0.1" if host in ("0.0.0.0", "::") else url_host(host)
-        yield f"http://{reachable_host}:{actual_port}/"
-    finally:
-        listener.close()
 
 
 def _read_signing_key() -> str:
