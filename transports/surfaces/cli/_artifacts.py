@@ -37,7 +37,6 @@ def document_of(ref: ArtifactRef) -> dict[str, object]:
 
 
 def print_list(refs: Sequence[ArtifactRef], as_json: bool, empty_note: str) -> None:
-    """Print artifacts as rows or JSON, or ``empty_note`` after no rows."""
     if as_json:
         print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
         return
@@ -107,8 +106,6 @@ _TIME_FORMS = "a date, a time (2026-01-31T12:00Z), or an age: 30m, 1h, 7d"
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """Filter options of ``abp artifacts list``; without options all artifacts match."""
-
     capability: Annotated[
         str | None, typer.Option("--capability", metavar="NAME", help="Only artifacts of this capability.")
     ] = None
@@ -131,7 +128,6 @@ class QueryOptions:
     ] = None
 
     def query(self, limit: int | None) -> Query:
-        """Return the options as a query. Raises :class:`~transports.errors.UsageError`."""
         return Query(
             capability=self.capability,
             app=self.app,
@@ -145,7 +141,6 @@ class QueryOptions:
 
 
 def _parse_time(text: str | None, option: str) -> datetime | None:
-    """Return the time of an age, a date or a time. Raises :class:`~transports.errors.UsageError` for anything else."""
     if text is None:
         return None
 
@@ -304,7 +299,6 @@ async def open_(artifact_id: Id, output: Output = None) -> None:
 
 
 async def _open_with_desktop(path: Path) -> bool:
-    """Open a file with the program that the desktop has for its type. Return whether there is one."""
     command = "open" if sys.platform == "darwin" else "xdg-open"
     null = asyncio.subprocess.DEVNULL
     try:
@@ -340,7 +334,6 @@ async def rm(
 async def _find_all(
     store: ArtifactStore, artifact_ids: Sequence[str]
 ) -> tuple[list[ArtifactRef], list[ArtifactNotFound]]:
-    """Return the artifacts, each once, and an error for each id that does not exist."""
     refs: dict[str, ArtifactRef] = {}
     missing: list[ArtifactNotFound] = []
     for name in artifact_ids:

@@ -83,7 +83,6 @@ class BatchProgress:
             self._bar.stop()
 
     def settled(self, settlement: Settlement) -> None:
-        """Report the end of a job, or of an attempt that is repeated."""
         outcome = settlement.outcome
         retry_delay = settlement.again_after
         if self._as_json:
@@ -132,7 +131,6 @@ class BatchProgress:
         print_note(note)
 
     def _show_counts(self, ended: int, failed: int) -> None:
-        """Note that more jobs have ended, and draw the bar again."""
         self._ended = ended
         self._failed = failed
         if self._bar is not None:
@@ -151,7 +149,6 @@ class BatchProgress:
 
 
 def _consent_of(working: WorkerOptions, target: str | None = None, inputs: Path | None = None) -> Consent:
-    """Return the permissions of jobs in a run with this ``target``, whose input is in the folder ``inputs``."""
     folder = working.files_from or inputs
     if folder is not None:
         folder = folder.absolute()
@@ -165,7 +162,6 @@ def _run_options(working: WorkerOptions, consent: Consent) -> RunOptions:
 
 
 def _make_pool(working: WorkerOptions, concurrency: int, *, browsers: int | None) -> Pool:
-    """Return a pool with the options of a worker."""
     headers = headers_of(working.token, working.header or ())
     return Pool(
         *pool_size(concurrency, browsers),
@@ -228,7 +224,6 @@ def _drain(engine: Engine) -> None:
 
 @asynccontextmanager
 async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
-    """Serve metrics at the HOST:PORT ``address``, if there is one, while the context lasts."""
     if address is None:
         yield
         return
@@ -240,7 +235,6 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
 
 
 def _exit_status(counts: Counts) -> int:
-    """Return the exit status of a run: 3 if not every job succeeded."""
     all_succeeded = counts[State.SUCCEEDED] == counts.total
     return 0 if all_succeeded else 3
 
@@ -272,7 +266,6 @@ def _print_report(
 
 
 def _print_jobs_and_errors(report: Mapping[str, JSONValue], counts: Mapping[str, int]) -> None:
-    """Print the jobs by state, the copies among the lines, the errors by code, and hints."""
     jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print_text(f"Jobs: {jobs or 'none'}")
 
@@ -291,7 +284,6 @@ def _print_jobs_and_errors(report: Mapping[str, JSONValue], counts: Mapping[str,
 
 
 def _print_first_errors(codes: Mapping[str, int], first_errors: Mapping[str, Mapping[str, str | None]]) -> None:
-    """Print the first error of the three most frequent codes."""
     for code in list(codes)[:3]:
         first = first_errors.get(code)
         if first is None or not first["error"]:
@@ -372,7 +364,6 @@ def _chosen_engine(out: Path, consent: Consent, options: BatchOptions) -> MakeEn
 
 
 async def _add_jobs(ledger: Ledger, source: Path, out: Path, consent: Consent, options: BatchOptions) -> None:
-    """Add the jobs of the input to the ledger, and print what is noteworthy about them."""
     added = await add_input(ledger, source, out, target=options.target, extend=options.extend, consent=consent)
     if not added.known:
         for note in await in_thread(input_notes, added, source):
@@ -387,7 +378,6 @@ async def _add_jobs(ledger: Ledger, source: Path, out: Path, consent: Consent, o
 async def _write_report(
     ledger: Ledger, out: Path, browsers: Mapping[str, JSONValue], *, run: Path | None, as_json: bool
 ) -> None:
-    """Write the files of a run and print its report. ``run`` is the folder that other commands take, if any."""
     report = await export_run(ledger, out, browsers)
     _print_report(report, out, run=run, as_json=as_json)
 
@@ -411,7 +401,6 @@ def _read_stdin(path: Path) -> None:
 
 
 async def work_on(run: str, working: WorkerOptions, *, as_json: bool) -> int:
-    """Work on the run at ``run``, an address or a folder, until it is done. Return the exit status."""
     ledger = open_run(run)
     if working.store is None and "://" in run:
         raise UsageError("name the run's store with --store URL, the same for all workers")
@@ -424,8 +413,6 @@ async def work_on(run: str, working: WorkerOptions, *, as_json: bool) -> int:
 async def export_report(
     run: str, out: Path | None, files: Path | None, name: str, store: str | None, *, as_json: bool
 ) -> int:
-    """Write manifest, failed jobs and report of a run, and the files of succeeded jobs into the folder ``files``, named
-    by the pattern ``name``. Return the exit status."""
     run_folder = None if "://" in run else Path(run)
     folder = out or run_folder
     if folder is None:

@@ -80,8 +80,7 @@ _HINTS = {
 
 
 def flags_of(capability: Capability) -> str:
-    """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, hints of its effects, and
-    whether it has a view."""
+    """Return the flags of a capability, such as `` [deprecated]``."""
     flags = {
         "unavailable": not capability.available,
         "view": capability.view is not None,
@@ -170,7 +169,6 @@ def _example_call(capability: Capability, target: Sequence[str]) -> str:
 
 
 def _words_of_command(files: Mapping[str, str], values: Mapping[str, object]) -> list[str]:
-    """Return parameters as options of ``abp call``."""
     words: list[str] = []
     for name, file in files.items():
         words += ["--file", shell_word(f"{name}={file}")]
@@ -178,7 +176,6 @@ def _words_of_command(files: Mapping[str, str], values: Mapping[str, object]) ->
 
 
 def _words_of_shell(files: Mapping[str, str], values: Mapping[str, object]) -> list[str]:
-    """Return parameters as words of ``abp shell``."""
     words = [f"{name}@{file}" for name, file in files.items()]
     return [*words, *(f"{name}={json_line(value)}" for name, value in values.items())]
 
@@ -283,8 +280,6 @@ def call(
 
 
 class _Caller:
-    """Maker of the calls of one ``abp call``, over one session."""
-
     def __init__(self, target: str, capability: str, options: CallOptions) -> None:
         self._target = target
         self._capability = capability
@@ -382,7 +377,6 @@ class _Caller:
 
 @contextmanager
 def _allow_private_addresses() -> Iterator[None]:
-    """Set the variable that allows downloads from private addresses while the context lasts."""
     name = "ABP_ALLOW_PRIVATE_ADDRESSES"
     previous_value = os.environ.get(name)
     os.environ[name] = "1"
@@ -470,7 +464,6 @@ def capabilities(
 async def _show_capabilities(
     target: str, name: str | None, connection: ConnectOptions, transport: str, *, as_json: bool
 ) -> None:
-    """Print all capabilities of an app, or only the one of this ``name``, with a command that calls it."""
     async with open_app(target, connection, store="none:") as app:
         chosen = [*app.capabilities.values()]
         if name is not None:
@@ -498,7 +491,6 @@ def _capabilities_document(app: Session, chosen: Collection[Capability]) -> dict
 
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
-    """Print the name, version and id of an app, and the names of its capabilities."""
     words = [app.name]
     # A page with an adapter has no version, and reports 0.
     if app.version and app.version != "0":

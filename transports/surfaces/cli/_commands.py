@@ -49,7 +49,6 @@ COMMANDS = {
 
 @cache
 def load_command(name: str) -> Any:  # a command of the click that Typer vendors
-    """Import one of :data:`COMMANDS` and return it: a command, or a group of commands."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     imported = getattr(import_module(f".{module}", __package__), attribute)
     group = imported
@@ -111,7 +110,6 @@ def _print_version(value: bool) -> None:
 
 
 def _browser_version() -> str:
-    """Return the path and the version of the browser that would be started, as one line."""
     from ...playwright._find import HOW_TO_INSTALL, find_browser
 
     try:
@@ -167,7 +165,6 @@ def run(args: Sequence[str]) -> int:
 
 
 def _run_command(args: Sequence[str]) -> int:
-    """Parse the arguments, run the command or complete a line in a shell, and return the exit status."""
     try:
         command: Any = typer.main.get_command(app)
         add_options(command)

@@ -219,7 +219,6 @@ class ServerClient:
         return await self._request("POST", f"/apps/{quote(session)}/calls", json=body)
 
     async def _upload(self, file: BinaryData) -> str:
-        """Upload a file, and return the id of its artifact."""
         assert isinstance(file.content, LocalFile)
         name = quote(file.filename or file.content.path.name)
         with file.content.path.open("rb") as content:

@@ -80,7 +80,6 @@ async def doctor(
 
 
 def _report_document(facts: Facts, problems: Sequence[ABPError]) -> dict[str, object]:
-    """Return the document of ``--json``, with the facts by their names with underscores."""
     document: dict[str, object] = {"success": not problems}
     for name, fact in facts.items():
         document[name.replace(" ", "_").replace("-", "_")] = fact.value
@@ -238,7 +237,6 @@ def _plugin_text(plugin: Mapping[str, str | None]) -> str:
 
 
 def _find_plugins() -> list[dict[str, str | None]]:
-    """Return the installed entry points in the groups of this kit, by group and name."""
     installed = entry_points()
     plugins: list[dict[str, str | None]] = []
     for group in sorted(installed.groups):
@@ -258,7 +256,6 @@ def _find_plugins() -> list[dict[str, str | None]]:
 
 
 async def _check_settings(facts: Facts) -> None:
-    """Report the variables of this kit, but only whether one is set if its value may be a secret."""
     words = []
     values: dict[str, str | None] = {}
     for name, value in sorted(os.environ.items()):
@@ -274,7 +271,6 @@ async def _check_settings(facts: Facts) -> None:
 
 
 async def _check_store(facts: Facts) -> None:
-    """Write, read and delete a file in the store, in a scope of its own."""
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
     url = redact_url(store.url) or "unknown"
@@ -300,7 +296,6 @@ async def _check_store(facts: Facts) -> None:
 
 
 async def _check_browser(facts: Facts) -> None:
-    """Start the browser, and send a file to a page and back."""
     is_root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if is_root else "on", not is_root)
     choice = find_browser()
@@ -439,7 +434,6 @@ def _write_report_files(report: Report, junit: Path | None, badge: Path | None) 
 
 
 def _print_report(report: Report) -> None:
-    """Print a report of conformance, in colour on a terminal."""
     if not sys.stdout.isatty():
         print_text("\n".join(text for text, _ in report.lines()))
         return

@@ -59,7 +59,6 @@ async def demo(
 
 
 def _check_files(results: Sequence[Result]) -> int:
-    """Read all stored files again, print whether they are intact, and return the exit status."""
     refs = [ref for result in results for ref in result.artifacts.values()]
     table = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
     print_text(f"data.csv is the same file over every transport: sha256 {table.sha256}")
@@ -85,7 +84,6 @@ _TABLE: Mapping[str, object] = {"rows": [{"product": "tea", "sold": 12}, {"produ
 
 
 async def _call_and_collect(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
-    """Make a call, add its result to ``results``, and return its data."""
     all_calls = 16
     print_note(f"[{len(results) + 1}/{all_calls}] {capability} …")
     results.append(await app.call(capability, params))
@@ -93,7 +91,6 @@ async def _call_and_collect(app: Session, results: list[Result], capability: str
 
 
 async def _call_large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
-    """Generate a large file, and compare its hash with the app's."""
     data = await _call_and_collect(app, results, "file.generate", {"digest": True, **params})
     if data["sha256"] != results[-1].artifacts["file"].sha256:
         raise BinaryError("the large file differs from what the app made; please report it")
@@ -139,7 +136,6 @@ async def _make_all_calls(app: Session, samples: Path, megabytes: int, results: 
 
 
 def _print_results(results: list[Result]) -> None:
-    """Print a row for each file of the results."""
     rows = [("capability", "transport", "type", "bytes", "ms", "file")]
     for result in results:
         for ref in result.artifacts.values():

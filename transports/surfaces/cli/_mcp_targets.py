@@ -111,7 +111,6 @@ class HostOptions:
     ] = Csp.DECLARED
 
     def view_options(self, timeout: float | None) -> ViewOptions:
-        """Return these options as those of :meth:`~transports.Session.open_view`."""
         options: dict[str, object] = {
             "host": self.host,
             "locale": self.locale,
@@ -183,7 +182,6 @@ async def _open_and_call(
     tool_params: Params,
     calls: Sequence[tuple[str, Params]],
 ) -> int:
-    """Open the view, make the calls, print what came of it, and return the exit status."""
     with ProgressBar(tool) as bar:
         async with open_app(target, connection, store=options.output, record=options.record, pause=bar.pause) as app:
             view_uri = find_capability(app.info.name, tool, app.capabilities).view
@@ -198,7 +196,6 @@ async def _open_and_call(
 
 
 async def _save_screenshot(view: View, app: Session, file: Path | None, document: dict[str, Any]) -> None:
-    """Write a picture of the view to ``file``, if there is one, and its path into the document."""
     if file is None:
         return
     picture = await view.screenshot()
@@ -259,7 +256,6 @@ async def _call_in_order(
 
 
 async def _document_of(view: View, uri: str | None, outcomes: Sequence[_ToolOutcome]) -> dict[str, Any]:
-    """Return the document of ``abp view --json``, without the screenshot."""
     from ...mcp.views._diagnosis import is_blank
 
     blank = await is_blank(view.frame)
@@ -283,8 +279,6 @@ async def _document_of(view: View, uri: str | None, outcomes: Sequence[_ToolOutc
 
 
 def _print_outcome(view: View, document: dict[str, Any], outcomes: Sequence[_ToolOutcome], *, as_json: bool) -> None:
-    """Print the result of the tool, the view and its calls, then on stderr their errors and warnings. With ``as_json``
-    only the document goes to stdout."""
     if as_json:
         print_warnings(view.result)
     else:
@@ -320,7 +314,6 @@ def _why_blank(view: View) -> str:
 
 
 def _print_view(view: View, uri: str, outcomes: Sequence[_ToolOutcome]) -> None:
-    """Print what an opened view is: its tools, the results of its calls, its requests and files."""
     print_text(f"\n{plain_line(f'view: {view.info.name} {view.info.version} ({uri})')}")
     if view.capabilities:
         print_text("tools:")
@@ -338,7 +331,6 @@ def _print_view(view: View, uri: str, outcomes: Sequence[_ToolOutcome]) -> None:
 
 
 def _request_lines(view: View) -> Iterator[str]:
-    """Yield a line for each request of the view to its host, with a limit on their number and length."""
     requests = view.requests
     for request in requests[: LIMITS.requests]:
         yield f"  {request.kind}  {plain_line(json_line(dict(request.params)), LIMITS.request_params)}"
@@ -379,7 +371,6 @@ async def resources(
 
 
 async def _print_contents(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
-    """Read resources, and print them once all are read."""
     results = [await app.resources.read(uri, timeout=timeout) for uri in uris]
     if as_json:
         print_json({"success": True, "results": [result.as_dict() for result in results]})
@@ -400,7 +391,6 @@ async def _print_changes(app: Session, uris: Sequence[str], timeout: float | Non
 
 
 def _changed_uris(event: object, uris: Sequence[str]) -> Sequence[str]:
-    """Return those of ``uris`` whose resources an event says may have changed."""
     match event:
         case Notification(event="notifications/resources/updated", data={"uri": str(uri)}) if uri in uris:
             return [uri]
@@ -419,7 +409,6 @@ async def _print_resource(app: Session, uri: str, timeout: float | None, as_json
 
 
 async def _print_resources(app: Session, timeout: float | None, as_json: bool) -> None:
-    """Print the resources of a server and its templates of addresses."""
     resources = await app.resources.list(timeout=timeout)
     templates = await app.resources.templates(timeout=timeout)
     if as_json:

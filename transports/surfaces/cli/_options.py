@@ -413,7 +413,6 @@ def _retention_note(url: str, retention: Retention) -> str:
 
 
 def _retention_options(ttl: str | None, limits: Sequence[str] | None) -> Mapping[str, object]:
-    """Return the settings of a retention by their names, from ``--ttl`` and each ``--retention KEY=VALUE``."""
     options: dict[str, object] = {}
     for limit in limits or ():
         key, equals, value = limit.partition("=")
@@ -663,7 +662,6 @@ def example_words(params: Mapping[str, object]) -> list[str]:
 
 
 def _can_be_key(name: str) -> bool:
-    """Return whether a parameter's name can be the KEY in ``KEY=VALUE``."""
     has_separator = "." in name or "=" in name
     return name != "" and not has_separator and not name.startswith("@") and plain_line(name) == name
 

@@ -65,7 +65,6 @@ def is_quiet() -> bool:
 
 
 def log_level(configured: str) -> str:
-    """Return the log level of the options, or the ``configured`` one without options."""
     levels = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
     return levels.get(_verbosity, configured).upper()
 

@@ -115,7 +115,6 @@ class Questions:
         return {"success": True, "data": await self._read_file()}
 
     async def _ask_form(self, question: Question) -> Mapping[str, object]:
-        """Ask for each field of a question, and return the answer."""
         _print_question("The app asks", question.message.splitlines())
         properties: Any = question.schema["properties"]
         required: Any = question.schema["required"]
@@ -144,7 +143,6 @@ class Questions:
                 print_line(f"  {error.message}")
 
     async def _read_file(self) -> Mapping[str, object]:
-        """Ask for a path until its file can be read, and return the file as an answer."""
         max_bytes = 64 << 20
         while True:
             text = await self._read_line("path of the file", paths=True)
@@ -191,7 +189,6 @@ class _Field:
         self._choices = _choices(schema.get("items", {}) if self.many else schema)
 
     def explanation(self) -> list[str]:
-        """Return the lines above the prompt: the description, and the choices with their numbers."""
         lines: list[str] = []
         description = str(self.schema.get("description", ""))
         if description:
@@ -276,7 +273,6 @@ class _Field:
 
 
 def _parse_number(text: str, kind: str) -> int | float:
-    """Return a finite number of the type ``integer`` or ``number``. Raises :class:`~transports.errors.UsageError`."""
     try:
         number = int(text) if kind == "integer" else float(text)
         is_finite = math.isfinite(number)

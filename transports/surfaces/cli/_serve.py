@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepingOptions:
-    """Options of a server with apps: where it keeps files and calls, and for how long."""
-
     output: Output = None
     ttl: Ttl = None
     limits: Limits = None
@@ -184,7 +182,6 @@ def mcp(*, options: McpOptions, keeping: KeepingOptions) -> None:
 
 
 async def _serve_bridge(options: McpOptions, keeping: KeepingOptions) -> None:
-    """Run ``abp mcp`` over stdin and stdout or over HTTP, and with ``--gallery`` the gallery too."""
     with _needing_mcp_sdk("abp mcp"):
         from ..mcp._bridge import Bridge, serve_stdio
         from ..mcp._options import Options
@@ -391,7 +388,6 @@ async def proxy(
 
 
 def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
-    """Return the server of a command or an address, or ``None`` without both."""
     if command and url is not None:
         raise UsageError("a command and --url are mutually exclusive")
     if url is not None:
@@ -404,7 +400,6 @@ def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] 
 
 
 async def _proxy_stdio(server: Server, options: ProxyOptions) -> int:
-    """Run the proxy for the client that has started this process."""
     with _needing_mcp_sdk("abp proxy --url"):
         upstream = await open_upstream(server)
     async with aclosing(upstream):
@@ -451,7 +446,6 @@ async def _open_shared(
 
 
 def _print_all_stats(*, as_json: bool) -> None:
-    """Print the statistics of all proxies, from the activity log."""
     from ..mcp.proxy._stats import log_file, read_log
 
     log = log_file()

@@ -96,7 +96,6 @@ class _Shell:
         self._call: asyncio.Task[Result] | None = None
 
     async def run(self, lines: AsyncIterator[str]) -> int:
-        """Run each line until one ends the shell, and return the exit status."""
         loop = asyncio.get_running_loop()
         failed = False
         with ExitStack() as stack:
@@ -120,7 +119,6 @@ class _Shell:
             self._call.cancel()
 
     async def _run_line(self, line: str) -> None:
-        """Run a line: `help`, a call, or nothing if it is empty."""
         name, _, rest = line.strip().partition(" ")
         if name == "help" and name not in self._app.capabilities:
             self._print_help(rest.strip())
@@ -137,7 +135,6 @@ class _Shell:
             print_capability(find_capability(self._app.info.name, name, self._app.capabilities))
 
     async def _run_call(self, name: str, params: Params) -> None:
-        """Call a capability and print its result, or that it was cancelled."""
         self._bar.set_label(name)
         with self._bar:
             values = params_for(params, self._app, name)
@@ -204,9 +201,7 @@ class _TypedValue:
 
 
 def _read_value(line: str, key: str, *, is_file: bool) -> _TypedValue:
-    """Return the value at the beginning of ``line``, of a parameter that may be a file.
-
-    Raises :class:`~transports.errors.UsageError`."""
+    """Return the value at the beginning of ``line``."""
     if line[:1] == "'":
         text, quote, after = line[1:].partition("'")
         is_followed_by_text = after[:1].strip() != ""

@@ -22,7 +22,6 @@ Link: TypeAlias = Callable[[ArtifactRef], str | None]
 
 
 def _warnings(ref: ArtifactRef) -> list[str]:
-    """Return the first five warnings of the call that produced an artifact."""
     warnings = ref.source.get("warnings")
     if not isinstance(warnings, list):
         return []
@@ -67,7 +66,6 @@ class ArtifactDescriber:
         return meta
 
     def listing_entry(self, ref: ArtifactRef) -> Fields:
-        """Return an artifact as `abp_artifacts` lists it."""
         entry = {**ref.as_dict(), **self._reading_hints(ref)}
         url = self.url(ref)
         if url:
@@ -85,7 +83,6 @@ class ArtifactDescriber:
         return large_file_warning(ref, self.limits)
 
     def resource(self, ref: ArtifactRef) -> Fields:
-        """Return an artifact as MCP lists resources, and as the fields of a link to it."""
         resource: Fields = {
             "uri": ref.uri,
             "name": ref.filename,
@@ -100,8 +97,6 @@ class ArtifactDescriber:
         return resource
 
     def description(self, ref: ArtifactRef) -> str:
-        """Return the size of an artifact, its capability, how to read it if it is large, and the first warning of its
-        call."""
         text = f"{ref.size_bytes:,} bytes"
         capability = ref.source.get("capability")
         if capability:
@@ -118,7 +113,6 @@ class ArtifactDescriber:
         return self.link(ref)
 
     def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
-        """Return lines of text with the URLs of the first five artifacts, if they have URLs."""
         urls = [self.url(ref) for ref in refs[:5]]
         return [f"Open: {url}" for url in urls if url]
 
@@ -185,7 +179,6 @@ def over_limit(ref: ArtifactRef, max_bytes: int) -> TooLarge:
 
 
 def artifact_contents(uri: str, ref: ArtifactRef, data: bytes, meta: Fields) -> Fields:
-    """Return content of an artifact as an item of the result of ``resources/read``: as text, or otherwise as base64."""
     contents: Fields = {"uri": uri, "mimeType": ref.mime_type, "_meta": meta}
     if is_textual(ref.mime_type):
         with suppress(UnicodeDecodeError):

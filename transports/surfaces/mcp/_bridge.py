@@ -181,7 +181,6 @@ class Bridge:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """Answer `tools/list`: the fixed tools that are shown, then a tool for each capability."""
         user = self._user_of(ctx)
         await user.ready(_READY_TIMEOUT)
 
@@ -301,7 +300,6 @@ class Bridge:
             user.subscribers.resources_changed()
 
     async def _list_prompts(self, ctx: Context, _: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        """Answer `prompts/list`: one prompt for each app, all with the same arguments."""
         user = self._user_of(ctx)
         await user.ready(_READY_TIMEOUT)
         descriptions = {
@@ -363,8 +361,7 @@ class Bridge:
 
 
 def _instructions(*, files: bool, retention: object) -> str:
-    """Return the text about the bridge that clients give to their model. ``retention`` is how long artifacts are kept,
-    in words, if there is a limit."""
+    """Return the text for the model. ``retention`` is how long artifacts are kept, in words, if there is a limit."""
     text = (
         "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
         "Whatever a call produces is stored, and the answer says where."
@@ -380,8 +377,7 @@ def _instructions(*, files: bool, retention: object) -> str:
 
 
 def _tool_page(tools: Sequence[types.Tool], cursor: str | None) -> types.ListToolsResult:
-    """Return the page of 100 ``tools`` at ``cursor``, or the first page. Raises :class:`MCPError` for an invalid
-    cursor."""
+    """Raises :class:`MCPError` for an invalid ``cursor``."""
     start = 0
     if cursor is not None:
         is_number = cursor.isascii() and cursor.isdigit()
@@ -397,7 +393,6 @@ def _tool_page(tools: Sequence[types.Tool], cursor: str | None) -> types.ListToo
 
 
 def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> types.GetPromptResult:
-    """Return the prompt of this name: what its app can do, how to call it, and the call that ``arguments`` describe."""
     app = _apps_by_prompt(apps).get(name)
     if app is None:
         raise MCPError(types.INVALID_PARAMS, f"unknown prompt {name[:100]!r}; list the prompts again")
@@ -428,7 +423,6 @@ def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files:
 
 
 def _describe_call(arguments: Mapping[str, str]) -> str:
-    """Return the sentence that asks for a call; ``arguments`` has at least the ``capability``."""
     values = {key: plain_line(text, 1000) for key, text in arguments.items() if text}
     task = f"Call {values['capability']} now"
     if "parameter" in values and "value" in values:
@@ -439,7 +433,6 @@ def _describe_call(arguments: Mapping[str, str]) -> str:
 
 
 def _apps_by_prompt(apps: Apps) -> dict[str, App]:
-    """Return the connected apps by the names of their prompts, oldest first; duplicate names get a number."""
     by_prompt: dict[str, App] = {}
     for app in apps.values():
         words = re.sub(r"[^a-z0-9]+", "_", app_name(app).lower()).strip("_")[:50]
@@ -451,7 +444,6 @@ def _apps_by_prompt(apps: Apps) -> dict[str, App]:
 
 
 def _prompt_values(all_apps: Apps, params: types.CompleteRequestParams) -> Iterable[str]:
-    """Return the values that an argument of a prompt may have, given the arguments that have a value already."""
     by_prompt = _apps_by_prompt(all_apps)
     apps = list(by_prompt.values())
     if params.ref.type == "ref/prompt" and params.ref.name:
@@ -484,7 +476,6 @@ def _parameters_of(apps: Iterable[App], capability: str) -> Mapping[str, object]
 
 
 def _listed_values(schema: object) -> list[str]:
-    """Return the values that a parameter may have, if its schema lists them."""
     if not isinstance(schema, Mapping):
         return []
     if schema.get("type") == "boolean":
@@ -507,7 +498,6 @@ class _Failed(dict[str, Any]):
 
 
 def _add_telemetry(server: Server[None]) -> None:
-    """Record traces and metrics of the requests of ``server``."""
     use_global_providers()
     # Outside and inside of the SDK's own middleware, which begins a span.
     server.middleware.insert(0, _continue_client_trace)
@@ -587,7 +577,6 @@ def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -
 
 
 def _apps_in_scope(user: User) -> list[App]:
-    """Return the connected apps for which the request's token has the scopes."""
     return [app for app in user.apps.values() if app_is_in_scope(user, app)]
 
 

@@ -187,7 +187,6 @@ class ProgressReporter:
             await cancel_and_wait((sending,))
 
     async def _send_heartbeats(self) -> None:
-        """Report progress whenever the app has reported none for the interval, until cancelled."""
         while True:
             silent_seconds = time.monotonic() - self._reported
             if silent_seconds < self._interval:

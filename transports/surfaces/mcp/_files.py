@@ -141,7 +141,6 @@ class ArtifactTools:
         self._describer = describer
 
     async def list(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer `abp_artifacts`: one page of the artifacts, newest first."""
         store = self._store
         session = arguments.get("session")
         if session:
@@ -161,7 +160,6 @@ class ArtifactTools:
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     async def read(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer `abp_read_artifact`: a slice of an artifact, or of the text of a PDF, or where it was written."""
         ref = await self._store.stat(arguments["id"].removeprefix("artifact://"))
         path = arguments.get("path")
         if path is not None:
@@ -241,7 +239,6 @@ async def _read_slice(
 def _describe_slice(
     ref: ArtifactRef, data: bytes, offset: int, describer: ArtifactDescriber
 ) -> tuple[dict[str, object], str]:
-    """Return the header and the content of a slice of ``ref`` that begins at ``offset``."""
     is_last = offset + len(data) >= ref.size_bytes
     text, size = _decode_whole_characters(ref, data, is_last)
     end = offset + size
@@ -340,7 +337,6 @@ async def _write_artifact(store: ArtifactStore, ref: ArtifactRef, folder: Folder
 
 
 async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
-    """Write an artifact to the new file ``name``."""
     fd = -1
 
     def create() -> None:
@@ -413,9 +409,7 @@ async def read_app_resource(
 
 
 async def _read_from_servers(apps: Iterable[App], uri: str) -> tuple[App, Result]:
-    """Return the first server that can read the resource, and its result.
-
-    Raises :class:`MCPError` with the last server's error if none can, or if no server has resources."""
+    """Raises :class:`MCPError` with the last server's error if none can, or if no server has resources."""
     last_error: ABPError | None = None
     for app in await _servers_to_try(apps, uri):
         try:
@@ -448,9 +442,7 @@ async def _lists_resource(app: App, uri: str) -> bool:
 
 
 async def _stored_contents(app: App, result: Result, max_bytes: int, describer: ArtifactDescriber) -> list[Fields]:
-    """Return the contents of a resource: short text from the result, other content from the store.
-
-    Raises :class:`~transports.errors.TooLarge` for more than ``max_bytes`` from the store."""
+    """Raises :class:`~transports.errors.TooLarge` for more than ``max_bytes`` from the store."""
     data: Any = result.data
     contents: list[Fields] = []
     bytes_left = max_bytes

@@ -128,7 +128,6 @@ class PictureHosts:
         return addresses
 
     def _addresses_of_app(self, host: str, port: int) -> list[str]:
-        """Return the addresses of the connected app with this host and port; none if there is no such app."""
         for app_host_and_port, reached in self._apps:
             if app_host_and_port == (host, port):
                 app_addresses = own_addresses(host, port, reached)

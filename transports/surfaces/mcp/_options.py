@@ -276,7 +276,6 @@ def _megabytes_to_bytes(megabytes: object) -> object:
 
 
 def _remove_widening(settings: dict[str, Any], config_file: ConfigFile) -> None:
-    """Remove the settings of an untrusted file that may widen permissions, with a warning."""
     ignored = [key for key, value in settings.items() if not _only_narrows(key, value)]
     config_file.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
     for key in ignored:

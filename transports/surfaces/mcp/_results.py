@@ -61,8 +61,6 @@ _LISTED_KEYS = frozenset({"uri", "filename", "sha256", "scope"})
 
 
 class OpenedView(NamedTuple):
-    """Description of a view that a call has opened, as text and as JSON."""
-
     text: str
     document: Mapping[str, object]
 
@@ -279,8 +277,7 @@ def _fit_result(
 
 
 def _resource_link(ref: ArtifactRef, describer: ArtifactDescriber) -> ResourceLink:
-    """Return the link to an artifact. It has a description only if the artifact is large: how to read it in ranges.
-    The result itself describes the others."""
+    """Return the link to an artifact, with a description only if it is large: how to read it in ranges."""
     return ResourceLink(
         uri=ref.uri,
         name=ref.filename,
@@ -349,8 +346,6 @@ class DetachedTools:
         return {"resultType": "task", **_task_fields(started.record)}
 
     def _content_maker(self, app: App) -> MakeContent:
-        """Return the function that makes the MCP result of a finished call, as JSON."""
-
         async def make_content(event: CallFinished) -> bytes:
             self._user.subscribers.resources_changed()
             if event.result is not None:
@@ -372,7 +367,6 @@ class DetachedTools:
         params: CallToolRequestParams,
         arguments: Mapping[str, Any],
     ) -> CallToolResult | InputRequiredResult:
-        """Answer `abp_result`: the result of a call, its question, or its status while it is running."""
         call_id = str(arguments["call"])
         wait_seconds = float(arguments.get("wait", 20))
         running = _running_call(self._user, call_id)
@@ -399,7 +393,6 @@ class DetachedTools:
         return text_result(text, {"success": True, **_record_document(record)}, self._max_answer_bytes)
 
     async def newest_calls(self) -> list[dict[str, object]]:
-        """Return the newest calls, newest first, for `abp_status`."""
         records = await self._user.calls.calls(self._scope, 20)
         return [_record_document(record) for record in reversed(records)]
 
@@ -481,7 +474,6 @@ def _task_fields(record: CallRecord) -> dict[str, object]:
 
 
 def add_tasks(server: Server[None], user_of: Callable[[Context], User], describer: ArtifactDescriber) -> None:
-    """Declare the tasks extension on ``server`` and handle its requests. ``user_of`` returns the user of a request."""
     tasks = _Tasks(user_of, describer)
     server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", _TaskParams, tasks.get)
@@ -490,14 +482,11 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], describe
 
 
 class _Tasks:
-    """Handlers of the requests of the tasks extension."""
-
     def __init__(self, user_of: Callable[[Context], User], describer: ArtifactDescriber) -> None:
         self._user_of = user_of
         self._describer = describer
 
     async def get(self, ctx: Context, params: _TaskParams) -> dict[str, Any]:
-        """Answer ``tasks/get``: the status of a call, with its question or its result."""
         user = self._require_user(ctx)
         call = await _existing_call(user.calls.get(params.task_id, user.store.scope))
         task = _task_fields(call.record)

@@ -353,7 +353,6 @@ class CapabilityTool:
         return members_of(self._first_schema.schema.get("properties"))
 
     def share_with(self, capability: Capability) -> None:
-        """Adapt this tool to the same capability of another app."""
         schema = tool_schema(capability)
         if schema != self.schema and model_schema(schema) != self.declared:
             self.differs = True
@@ -376,8 +375,6 @@ class CapabilityTool:
         )
 
     def _input_schema(self) -> dict[str, object]:
-        """Return the declared schema with the bridge's own arguments: files, and the session if several apps share the
-        tool."""
         declared = self.declared.schema
         properties = dict(members_of(declared.get("properties")))
         if self.files is not None:
@@ -429,7 +426,6 @@ def has_views(apps: Apps) -> bool:
 
 
 def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
-    """Return the scopes that a call of a tool needs: those of the tool, and those of the app."""
     capability_tool = capability_tools(user.apps, files=True).get(tool)
     if capability_tool is None:
         return _scopes_for_fixed(user, tool, arguments)
@@ -439,8 +435,6 @@ def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]
 
 
 def _scopes_for_fixed(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
-    """Return the scopes that a call of a fixed tool needs: those of the tool, of the capability that it calls, and of
-    the app on which it acts."""
     capability = arguments.get("capability")
     if not isinstance(capability, str):
         capability = None
@@ -460,7 +454,6 @@ def _scopes_for_fixed(user: User, tool: str, arguments: Mapping[str, Any]) -> se
 
 
 def _scopes_of_tools(options: Options, tool_names: set[str]) -> set[str]:
-    """Return the scopes whose pattern in the settings matches one of the names."""
     needed: set[str] = set()
     for pattern, scopes in options.tool_scopes.items():
         if any(fnmatchcase(name, pattern) for name in tool_names):
@@ -499,7 +492,6 @@ def require_app_scopes(user: User, tool: str, app: App) -> None:
 
 
 def _require_granted(token: AccessToken, tool: str, needed: set[str]) -> None:
-    """Raise :class:`~transports.errors.UsageError` if a token lacks one of the ``needed`` scopes."""
     missing = sorted(needed - set(token.scopes))
     if missing:
         raise UsageError(

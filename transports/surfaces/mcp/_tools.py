@@ -106,7 +106,6 @@ class Tools:
         return app
 
     async def _select_callable(self, arguments: Mapping[str, Any]) -> App:
-        """Return the app of a call of a capability that clients may call."""
         capability = arguments["capability"]
         # The app must be open before its tools are listed below.
         app = await self._select(arguments.get("session"), capability)
@@ -126,7 +125,6 @@ class Tools:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def _call_selected(self, arguments: Mapping[str, Any]) -> Answer:
-        """Answer `abp_call`: call a capability of the app that the arguments select."""
         app = await self._select_callable(arguments)
         return await self._call(app, arguments["capability"], arguments.get("params", {}), arguments)
 
@@ -155,7 +153,6 @@ class Tools:
         return await self._run_call(app, call_app, capability)
 
     async def _open_view(self, arguments: Mapping[str, Any]) -> Answer:
-        """Answer `abp_open_view`: call a capability and open its view as another app."""
         app = await self._select_callable(arguments)
         capability = arguments["capability"]
         declared = find_capability(app.session.info.name, capability, app.session.capabilities)
@@ -178,7 +175,6 @@ class Tools:
         return await self._run_call(app, lambda _: app.session.render_to_pdf(arguments["html"], **options))
 
     async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
-        """Answer `abp_screenshot`: a picture of an app, or of the page at ``url``."""
         sides = {name: arguments[name] for name in ("width", "height") if name in arguments}
         options: dict[str, Any] = {**arguments.get("options", {}), **sides}
         timeout = arguments.get("timeout")
@@ -227,7 +223,6 @@ class Tools:
     def _begin_or_resume(
         self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> ToolCall:
-        """Return a new call that runs ``work``, or the call that this request answers a question of."""
         if self._params.request_state is not None:
             call = self._user.resume(self._params.request_state)
             call.answer_with(self._params.input_responses)
@@ -239,7 +234,6 @@ class Tools:
         return call
 
     async def _finished_result(self, call: ToolCall, app: App | None) -> CallToolResult:
-        """Return the result of a call that has ended, or raise its error."""
         # Also after an error, since a part of the answer may be stored.
         self._user.subscribers.resources_changed()
         session = None
@@ -299,7 +293,6 @@ class Tools:
         return partial(self._user.connect, target, options), target
 
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
-        """Answer `abp_connect`: connect an app, or use an open session of it, and describe it."""
         connect, target = await self._resolve_target(arguments)
         open_app: App | None = None
         if arguments.get("new") is not True:
@@ -327,7 +320,6 @@ class Tools:
         return self._text_result(text, new=is_new, **_app_document(app))
 
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer `abp_status`: describe a capability, an app, or all apps with the newest calls."""
         key = arguments.get("session")
         name = arguments.get("capability")
         if name is not None:
@@ -380,7 +372,6 @@ class Tools:
         )
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer `abp_disconnect`: disconnect an app, or forget a connection that is not open."""
         key = arguments.get("session")
         if key in await self._user.connections.closed():
             self._user.connections.forget(key)
@@ -405,8 +396,6 @@ def _capability_signatures(app: App) -> list[str]:
 
 
 def _app_document(app: App) -> dict[str, object]:
-    """Describe an app as JSON: its session, name or address, transport, warnings and capabilities, and for a view, its
-    requests to its host."""
     session = app.session
     features = [name for name, is_supported in session.features.items() if is_supported]
     target_key = "name" if app.is_named else "url"
@@ -494,7 +483,6 @@ async def _picture_at_rest(view: View) -> ArtifactRef:
 
 
 def _describe_opened_view(app: App) -> OpenedView:
-    """Describe an opened view for the result of its call: its tools, and what its policy has forbidden."""
     view = app.view
     assert view is not None
     tool_names = [plain_line(name) for name in islice(view.capabilities, _MAX_NAMED)]
@@ -517,9 +505,7 @@ def _describe_opened_view(app: App) -> OpenedView:
 
 
 def _view_document(app: App) -> dict[str, object]:
-    """Describe a view as JSON: its address, the session of the app that opened it, its requests to its host, its
-    messages and its latest context for the model, and its warnings, policy violations and files; of each the newest 20.
-    """
+    """Describe a view as JSON: of its requests, warnings, violations and files the newest 20."""
     view = app.view
     assert view is not None and app.opened_by is not None
     newest = slice(-20, None)

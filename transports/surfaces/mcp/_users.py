@@ -90,7 +90,6 @@ class Connections:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def _kept_connections(self) -> dict[str, KeptConnection]:
-        """Return the kept connections by session, read from the ledger once."""
         async with self._loading:
             if self._kept is None:
                 connections = await self._ledger.connections(self._scope)
@@ -98,7 +97,6 @@ class Connections:
         return self._kept
 
     async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
-        """Keep the ``arguments`` of `abp_connect` with which an app was connected."""
         connections = await self._kept_connections()
         connections[app.key] = KeptConnection(app.key, dict(arguments))
 
@@ -173,7 +171,6 @@ class Connections:
         return self._apps.select(selected_key, capability)
 
     async def _reopen(self, connection: KeptConnection, open_app: Open) -> None:
-        """Open a closed app again, or wait until another call has opened it."""
         key = connection.session
         if key not in self._opening:
             opening = self._opening[key] = asyncio.ensure_future(open_app(connection.arguments, key))
@@ -188,7 +185,6 @@ class Connections:
             opening.exception()
 
     def with_warning_if_reopened(self, app: App, result: Result) -> Result:
-        """Return a result with a warning if it is the first since the app was opened again."""
         if app.key not in self._reopened:
             return result
         self._reopened.discard(app.key)
@@ -300,7 +296,6 @@ class Subscribers:
         await self.watch_or_stop()
 
     def set_level(self, ctx: Context, level: types.LoggingLevel) -> None:
-        """Set the lowest log level that is sent to a client; the default is ``info``."""
         self._client_of(ctx).level = level
 
     # --- changes ------------------------------------------------------------------------------------------------------
@@ -466,8 +461,7 @@ class User:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def connect(self, target: str, options: dict[str, object], key: str | None = None) -> App:
-        """Connect an app; ``key`` is its previous session name, if any. Propagates the errors of
-        :func:`transports.connect` and of opening a session."""
+        """Connect an app; ``key`` is its previous session name, if any."""
         named = self.named.get(target)
         chooses_itself = named is not None and named.headless is not None
         if self.options.headless is not None and not chooses_itself:
@@ -549,7 +543,6 @@ class User:
         return "; ".join(failures) or None
 
     async def aclose(self) -> None:
-        """Cancel all calls, disconnect all apps concurrently, and end all subscriptions."""
         self._closing = True
         await cancel_and_wait(self._connecting.values())
         for call in (*self._suspended.values(), *self.pending_calls):

@@ -65,7 +65,6 @@ class CallRecord:
     view: str | None = None
 
     def with_outcome(self, event: CallFinished) -> CallRecord:
-        """Return the record with the outcome of the call, and without its question."""
         record = replace(
             self,
             status=CallStatus.COMPLETED,
@@ -80,13 +79,11 @@ class CallRecord:
         return replace(record, status=CallStatus.of_error(event.error), error=error)
 
     def with_question(self, question: ElicitationRequest | None) -> CallRecord:
-        """Return the record with a question of the app, or without one."""
         if question is None:
             return replace(self, status=CallStatus.WORKING, question=None)
         return replace(self, status=CallStatus.INPUT_REQUIRED, question=question_document(question))
 
     def as_dict(self) -> dict[str, object]:
-        """Return the record as JSON, without the result of the call."""
         document: dict[str, object] = {
             "id": self.id,
             "session": self.session,
@@ -170,7 +167,6 @@ class Entry:
 
 
 def call_record(app: App, call_id: str, capability: str, *, detached: bool = False) -> CallRecord:
-    """Return the record of a call that starts now."""
     session = app.session
     return CallRecord(
         id=call_id,
@@ -231,8 +227,6 @@ class Activity:
         self._log_entry("app_disconnected", {"session": app.key}, app.scope)
 
     def on_event(self, app: App, event: Event) -> None:
-        """Log an event of an app's session: calls, progress, changed capabilities and resources. Other events are
-        ignored."""
         match event:
             case CallStarted():
                 self.call_started(call_record(app, event.call, event.capability))
@@ -322,7 +316,6 @@ class Activity:
     # --- artifacts ----------------------------------------------------------------------------------------------------
 
     def store_changed(self, change: StoreChange) -> None:
-        """Log ``artifact_stored``, ``artifact_updated`` or ``artifact_removed`` for each artifact."""
         for ref in change.stored:
             self._log_entry("artifact_stored", ref, ref.scope)
         for ref in change.updated:
@@ -468,7 +461,6 @@ class StoreWatcher:
         return await self._store.change_token()
 
     def _report_changes(self, refs: list[ArtifactRef]) -> None:
-        """Report how the artifacts differ from those of the last listing."""
         previous = self._last_listing
         self._last_listing = current = _changeable_parts(refs)
 

@@ -43,7 +43,6 @@ def connect(target: str, **options: Any) -> Session:
 
 
 def new_session_key() -> str:
-    """Return a random key for a session: eight hex digits."""
     return secrets.token_hex(4)
 
 
@@ -211,7 +210,6 @@ class Apps(dict[str, App]):
 
     @property
     def busy(self) -> bool:
-        """True if an app is being opened or a call is running."""
         return bool(self._opening) or any(app.pending_calls for app in self.values())
 
     async def connect(
@@ -291,7 +289,6 @@ class Apps(dict[str, App]):
         await asyncio.gather(*(self.disconnect(app) for app in apps))
 
     async def aclose(self) -> None:
-        """Cancel all calls, then close all apps."""
         pending_calls = [call for app in self.values() for call in app.pending_calls]
         for call in pending_calls:
             await call.aclose()

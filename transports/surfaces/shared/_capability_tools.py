@@ -34,7 +34,6 @@ def tool_name(capability: str) -> str:
 
 
 def free_tool_name(capability: str, taken: Container[str]) -> str:
-    """Return the name of a capability's tool, with a number if it is among ``taken``."""
     return free_name(tool_name(capability), taken, max_base=_MAX_NAME - 5)
 
 
@@ -138,7 +137,6 @@ class Advice:
 
 
 def error_lines(error: ABPError, advice: Advice) -> list[str]:
-    """Return the lines about an error: message and code, whether to repeat the call, alternatives, next step."""
     lines = [f"{error.message} [{error.code}]"]
     if not error.retryable:
         lines.append("Retryable: no, not until something changes")
@@ -153,7 +151,6 @@ def error_lines(error: ABPError, advice: Advice) -> list[str]:
 
 
 def _next_step(error: ABPError, advice: Advice) -> str:
-    """Return what to do after an error: the surface's advice for its code, or otherwise for its kind."""
     if isinstance(error, ArtifactNotFound):
         return advice.no_artifact
 
@@ -339,7 +336,6 @@ class _Repair:
             repaired[keyword] = _without_fraction(keyword, value)
 
     def _has_valid_form(self, keyword: str, value: object) -> bool:
-        """Return whether the value of a keyword without subschemas has the right form."""
         if value is None:
             return keyword in ("default", "const")
         return self.is_valid({keyword: value})
@@ -448,7 +444,6 @@ def _repair_bounds(schema: Mapping[str, object], repaired: Schema) -> None:
 
 
 def _remove_dangling_references(root: Schema) -> None:
-    """Remove the references that do not point to a part of the schema."""
     waiting: list[object] = [root]
     while waiting:
         node = waiting.pop()
@@ -481,15 +476,13 @@ def _fold_root(schema: Schema) -> tuple[Schema, list[str]]:
 
 @dataclass
 class _RootParts:
-    """The properties of a schema and of its branches, the names that are always required, and all other conditions in
-    words."""
+    """``rules`` are the conditions in words that properties and required names cannot express."""
 
     properties: Schema = field(default_factory=dict)
     required: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
 
     def add(self, schema: Schema, depth: int = 0) -> None:
-        """Collect the properties, required names and rules of a schema and its branches."""
         properties = schema.get("properties")
         if isinstance(properties, dict):
             _merge_properties(properties, self.properties)
@@ -553,7 +546,6 @@ def _merge_properties(added: Schema, properties: Schema) -> None:
 
 
 def _choice_rule(keyword: str, branches: list[Schema], required_by_branch: list[list[str]]) -> str:
-    """Return in words what ``anyOf`` or ``oneOf`` requires of the parameters."""
     count = "at least one"
     if keyword == "oneOf":
         count = "exactly one"
@@ -589,7 +581,6 @@ def _names_for_models(schema: Schema) -> dict[str, str]:
 
 
 def _property_names(schema: object) -> Iterator[str]:
-    """Yield the names of all properties in a schema, at any depth."""
     waiting = [schema]
     while waiting:
         node = waiting.pop()
@@ -644,7 +635,6 @@ def _with_app_names(schema: object, value: object, model: ModelSchema) -> object
 
 
 def _declarations(name: str, schemas: Sequence[Schema]) -> list[object]:
-    """Return the schema of a member from each of the ``schemas`` that declares it."""
     declarations = [members_of(schema.get("properties")) for schema in schemas]
     return [members[name] for members in declarations if name in members]
 

@@ -81,7 +81,6 @@ class KeptCall:
 
     @property
     def expired(self) -> bool:
-        """True if the answer has been removed from the ledger."""
         status = self.record.status
         return status.final and status is not CallStatus.UNKNOWN and self.answer is None
 
@@ -117,8 +116,6 @@ MAX_CONNECTIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class OwnerLimits:
-    """Limits of the calls of one owner, a tenant and a user."""
-
     working: int = 100
     answers: int = 200
     #: Bytes of all answers.
@@ -205,8 +202,6 @@ class CallLedger:
         await self._in_transaction(insert_call)
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
-        """Save the outcome of a call, and expire older answers."""
-
         def update_call(cursor: Cursor) -> None:
             outcome = (record.status.value, _encode_record(record), _text(answer), _text(content))
             cursor.execute(
@@ -248,8 +243,6 @@ class CallLedger:
         )
 
     async def get(self, call_id: str, scope: Scope) -> KeptCall | None:
-        """Return a call if ``scope`` covers it, otherwise ``None``."""
-
         def read_call(cursor: Cursor) -> KeptCall | None:
             self._mark_lost_calls(cursor)
             cursor.execute("SELECT owner FROM calls WHERE id = ?", (call_id,))
@@ -410,7 +403,6 @@ class DetachedCalls:
         await self.ledger.aclose()
 
     async def cancel_all(self) -> None:
-        """Cancel all calls, in their apps too, and wait for them."""
         tasks = [live.task for live in self._live.values()]
         for task in tasks:
             task.cancel()
@@ -462,7 +454,6 @@ class DetachedCalls:
         await finished(asyncio.ensure_future(self._end_call(live, event, content)))
 
     async def _end_call(self, live: LiveCall, event: CallFinished, content: MakeContent | None) -> None:
-        """Save the outcome of a call, then remove it from the running calls and report its end."""
         try:
             converted = await _convert_answer(event, content)
             await self._save_outcome(live.record, event, converted)
@@ -483,7 +474,6 @@ class DetachedCalls:
             logger.warning("the outcome of call %s is not saved: %s", record.id, error.message)
 
     def question_changed(self, call_id: str, question: ElicitationRequest | None) -> None:
-        """Note a question of the app, or its end (``None``)."""
         live = self._live.get(call_id)
         if live is None:
             return
@@ -560,8 +550,7 @@ def _cancelled(capability: str) -> CapabilityError:
 
 
 class Host(NamedTuple):
-    """What a server needs for its apps: the ledger of their calls, the function that connects them, and the apps of the
-    settings file by their names."""
+    """What a server needs for its apps; ``named`` are those of the settings file."""
 
     ledger: CallLedger
     connect: Connect

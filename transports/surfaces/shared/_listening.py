@@ -84,7 +84,6 @@ def holder_of(token: str, holders: Mapping[str, T]) -> T | None:
 
 @contextmanager
 def counted(counter: Counter[T], key: T) -> Iterator[None]:
-    """Count one more of ``key`` for the length of a block."""
     counter[key] += 1
     try:
         yield

@@ -38,8 +38,6 @@ async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]
 
 
 def _metrics_app(exposition: Exposition, connections: Connections) -> web.Application:
-    """Return the application that serves ``/metrics`` to programs of this machine, and not to web pages."""
-
     @web.middleware
     async def refuse_web_pages(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -81,7 +81,6 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
 
 
 def _missing_note(shown: int, chosen: int, total: int) -> str:
-    """Return how many of ``total`` images are shown, and why some of the ``chosen`` ones are not; empty if all are."""
     if shown == total:
         return ""
     note = f"Images: {shown} of {total} shown; the others are behind their links"
@@ -297,7 +296,6 @@ async def _read_pdf_text(data: bytes, max_chars: int, *only_page: int) -> _PdfTe
 
 
 def _require_readable_pdf(argument: str, ref: ArtifactRef) -> None:
-    """Raise :class:`~transports.errors.UsageError` for another type, and for a PDF that is too large to be read."""
     if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
         raise UsageError(
             f"{argument}: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `{argument}`"

@@ -117,7 +117,6 @@ class Options(BaseSettings):
 
     @property
     def tenant_scopes(self) -> dict[str, Scope]:
-        """Scopes of the tenants by their tokens."""
         return {token: Scope(tenant=tenant.strip()) for tenant, _, token in _tenants_in(self.tenants or "")}
 
     @classmethod
@@ -145,7 +144,6 @@ class Visitor:
     expires_at: float | None = None
 
     def require_operator(self) -> None:
-        """Raise :class:`~._responses.RequestRefused` (403) unless the visitor is the operator."""
         if not self.operator:
             raise RequestRefused(403, "PERMISSION_DENIED", "this needs the operator's token")
 
@@ -212,7 +210,6 @@ class Access:
             raise RequestRefused(403, "PERMISSION_DENIED", "requests from other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
-        """Return whether a host is one by which this server may be addressed."""
         if is_loopback(host) or host in (self._host, self._public_host):
             return True
         try:
@@ -319,7 +316,6 @@ class Access:
         return response
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
-        """Invalidate the cookie, and make the browser delete it."""
         name = _cookie_name(request)
         cookie = request.cookies.get(name, "")
         if self._holder_of_cookie(cookie):

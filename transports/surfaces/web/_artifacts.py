@@ -136,7 +136,6 @@ class ArtifactRoutes:
         )
 
     async def _find_matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
-        """Return the artifacts that the visitor sees and the query asks for, newest first."""
         store = self.store_of(visitor)
         session = query.get("session")
         if session:
@@ -184,7 +183,6 @@ class ArtifactRoutes:
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Read the whole content and compare its size and SHA-256."""
         stored = await self._find_artifact(request, visitor)
         ref = stored.ref
         digest = hashlib.sha256()
@@ -215,7 +213,6 @@ class ArtifactRoutes:
 
 
 def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
-    """Return whether an artifact has what a query asks for: ``capability``, ``type``, ``name``, and ``q`` in a text."""
     capability = ref.source.get("capability", "")
     if query.get("capability") and capability != query["capability"]:
         return False
@@ -262,7 +259,6 @@ class ThumbnailRoutes:
             cached_bytes -= len(oldest)
 
     async def _read_picture(self, ref: ArtifactRef, store: ArtifactStore) -> bytes:
-        """Return a small picture of an artifact; empty bytes if there is none."""
         if ref.mime_type not in PICTURES or ref.size_bytes > MAX_SOURCE:
             return b""
         reader, size = PICTURES[ref.mime_type]
@@ -280,8 +276,6 @@ _PIECE = 256 << 10
 
 
 class UploadRoutes:
-    """Handler for uploads, which are stored in the visitor's scope."""
-
     def __init__(
         self, artifacts: ArtifactRoutes, watcher: StoreWatcher, options: Options, metrics: Metrics, limits: Limits
     ) -> None:

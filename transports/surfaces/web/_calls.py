@@ -111,8 +111,7 @@ class AppRoutes:
         return json_response(declaration.model_dump(by_alias=True))
 
     def find(self, request: web.Request, visitor: Visitor) -> App:
-        """Return the app named in the path. Raises :class:`~._responses.RequestRefused` (404) if the visitor sees no
-        such app."""
+        """Raises :class:`~._responses.RequestRefused` (404) if the visitor sees no such app."""
         app = self._activity.apps.get(request.match_info["session"])
         if app is None or not visitor.scope.covers(app.scope):
             raise RequestRefused(404, "SESSION_INVALID", "there is no app with this session; it may be disconnected")
@@ -204,7 +203,6 @@ class CallRoutes:
         self._question_timeout = question_timeout
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List the calls that the visitor sees, newest first."""
         session = request.query.get("session")
         limit = whole_number(request.query.get("limit", "100"))
         if limit is None:
@@ -252,7 +250,6 @@ class CallRoutes:
         return json_response(self._activity.calls.get(call_id, kept_call.record).as_dict(), status=202)
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Pass the body to the app as the answer to its question."""
         call_id = request.match_info["id"]
         body = await read_json(request)
         if not isinstance(body.get("success"), bool):

@@ -404,7 +404,6 @@ def _range_applies(request: web.Request, sha256: str, modified: datetime | None)
 
 
 def _requested_range(request: web.Request, ref: ArtifactRef, modified: datetime | None) -> range | None:
-    """Return the range of an artifact's bytes that a request asks for, as :func:`_parse_range` does."""
     header = request.headers.get("Range")
     # RFC 9110 §14.2: only GET has ranges.
     if request.method != "GET" or not header or not _range_applies(request, ref.sha256, modified):

@@ -136,7 +136,6 @@ class ServedRuns:
                 await store.aclose()
 
     async def aclose(self) -> None:
-        """Close all ledgers and stores. Idempotent."""
         if self._watching is not None:
             await cancel_and_wait((self._watching,))
         for run_id in tuple(self._open):
@@ -148,7 +147,6 @@ class ServedRuns:
         await run.view.aclose()
 
     async def _watch_runs(self) -> None:
-        """Check the open runs once a second, until cancelled."""
         while True:
             await asyncio.sleep(self._limits.run_interval)
             for run_id, run in tuple(self._open.items()):
@@ -160,7 +158,6 @@ class ServedRuns:
                     logger.exception("the run %s cannot be watched", run.place.name)
 
     async def _check_run(self, run_id: str, run: ServedRun) -> None:
-        """Report a change of a run, or close it if there were no requests for a while."""
         if time.monotonic() - run.last_used > self._limits.run_idle:
             await self._close_run(run_id)
             return
@@ -220,8 +217,6 @@ def _run_in_folder(folder: Path) -> Place | None:
 
 
 class RunRoutes:
-    """Handlers for batch runs, for the operator only."""
-
     def __init__(self, runs: ServedRuns) -> None:
         self._runs = runs
 
@@ -264,7 +259,6 @@ class RunRoutes:
         return json_response({"jobs": jobs, "next": page.next})
 
     async def job(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Show one job, its parameters without secrets, and the ids of ``copies``, other lines with the same job."""
         run = await self._find_run(request, visitor)
         row = await run.view.job(request.match_info["key"])
         if row is None:
@@ -284,7 +278,6 @@ class RunRoutes:
 
 
 def _read_job_query(query: Mapping[str, str]) -> JobQuery:
-    """Return the jobs that a request asks for. Raises :class:`~._responses.RequestRefused`."""
     states = FINAL
     if query.get("state"):
         try:
@@ -321,7 +314,6 @@ def _overview_document(overview: Overview) -> dict[str, object]:
 
 
 def _row_document(row: Row, max_files: int) -> dict[str, object]:
-    """Return a job as JSON, with at most ``max_files`` of its files and all texts in a form that is safe to show."""
     job = row.job
     max_error_chars = 2000
     return {
@@ -350,7 +342,6 @@ def _row_document(row: Row, max_files: int) -> dict[str, object]:
 
 
 def _job_document(row: Row) -> dict[str, object]:
-    """Return a job as JSON with its parameters, input files and settings, without secrets."""
     job = row.job
     document = _row_document(row, max_files=500)
     if job.params:
@@ -375,7 +366,6 @@ def _shown_values(values: Mapping[str, object]) -> str:
 
 
 def _shown_name(text: str) -> str:
-    """Return a name as one line that is safe to show, of at most 200 characters."""
     return plain_line(text, _MAX_NAME)
 
 

@@ -124,7 +124,6 @@ class Site:
         self.metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
-        """Return the application with all routes. Those that are ``authorized`` need a token or a cookie."""
         app = web.Application(middlewares=[trace_request, self._guard_request])
         app.on_response_prepare.append(_add_security_headers)
         authorized = self._access.authorized
@@ -211,7 +210,6 @@ class Site:
 
 
 def _response_of_framework(error: web.HTTPException) -> web.StreamResponse:
-    """Return an error that aiohttp raises, such as that of an unknown path, as one of this server."""
     headers = {name: value for name, value in error.headers.items() if name == "Allow"}
     code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
     return error_response(RequestRefused(error.status, code, error.reason, headers=headers))
@@ -265,7 +263,6 @@ class Served:
 
     @property
     def page(self) -> str:
-        """URL of the gallery, with the operator's token in its fragment."""
         return f"{self.public_url}#token={self.token}"
 
     def link(self, ref: ArtifactRef) -> str:
@@ -357,7 +354,6 @@ async def serve(
 async def _running_parts(
     calls: DetachedCalls, watcher: StoreWatcher, runs: ServedRuns, apps: Apps, activity: Activity
 ) -> AsyncIterator[None]:
-    """Restore the calls of the ledger, and watch the store. At the end, disconnect the apps and close the rest."""
     async with AsyncExitStack() as stack:
         stack.push_async_callback(calls.aclose)
         await calls.restore()
@@ -373,8 +369,7 @@ async def _running_parts(
 async def _run_application(
     site: Site, calls: DetachedCalls, connections: Connections, limits: Limits
 ) -> AsyncIterator[Callable[[], asyncio.Protocol]]:
-    """Set up the application of ``site``, and shut it down at the end. Yield the factory of protocols for its
-    ``connections``."""
+    """Yield the factory of protocols for the ``connections`` of the application."""
 
     @web.middleware
     async def mark_serving(request: web.Request, handler: _Handler) -> web.StreamResponse:

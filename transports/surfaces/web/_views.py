@@ -46,7 +46,6 @@ class ResourceRoutes:
         self._max_listed = limits.resources
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List the resources of a server, its templates, and the URIs whose changes are reported."""
         app = self._find_server(request, visitor)
         resources = app.session.resources
         listed = await resources.list()
@@ -80,7 +79,6 @@ class ResourceRoutes:
         return json_response({"session": app.key, "uri": uri, "warnings": list(result.warnings), "contents": contents})
 
     async def watch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Start or stop reporting the server's changes of a resource as events."""
         resources = self._find_server(request, visitor).session.resources
         body = await read_json(request)
         try:
@@ -444,7 +442,6 @@ async def _take_report(live: LiveView, request: web.Request) -> web.Response:
 
 
 def frames_of_views(request: web.Request) -> str:
-    """Return the source of ``frame-src`` for views, empty where they cannot be shown."""
     port = _local_port(request)
     if port is None:
         return ""
