@@ -32,17 +32,17 @@ def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) 
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return frozenset({"127.0.0.1", "::1"})
-    address = _canonical_address(host)
+    address = canonical_address(host)
     if address is None and server_address is not None:
         server_host, server_port = server_address
         if server_port == port:
-            address = _canonical_address(server_host)
+            address = canonical_address(server_host)
     if address is None:
         return frozenset()
     return frozenset({address})
 
 
-def _canonical_address(address: str) -> str | None:
+def canonical_address(address: str) -> str | None:
     """Return a numeric address in canonical form, without its zone index (``%eth0``), or ``None`` for anything else."""
     try:
         ip = ipaddress.ip_address(address.strip("[]").partition("%")[0])
@@ -98,7 +98,7 @@ class AddressGuard:
         """Return a socket for an address. Raises :class:`PermissionError` for one that is refused."""
         family, kind, proto, _, address = addr_info
         host = str(address[0])
-        is_allowed = self.allow_private or is_public(host) or _canonical_address(host) in self._app_addresses
+        is_allowed = self.allow_private or is_public(host) or canonical_address(host) in self._app_addresses
         if not is_allowed:
             self.blocked.append(host)
             raise PermissionError(f"{host} is not a public address")

@@ -122,13 +122,8 @@ class BatchProgress:
                 self._draw_bar()
             else:
                 await asyncio.sleep(_NOTE_INTERVAL)
-                self._print_progress_note()
-
-    def _print_progress_note(self) -> None:
-        note = f"{self._ended} of {self._total} jobs have ended"
-        if self._failed:
-            note += f" ({self._failed_text()})"
-        print_note(note)
+                failed = f" ({self._failed_text()})" if self._failed else ""
+                print_note(f"{self._ended} of {self._total} jobs have ended{failed}")
 
     def _show_counts(self, ended: int, failed: int) -> None:
         self._ended = ended

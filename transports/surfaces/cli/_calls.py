@@ -162,22 +162,14 @@ def _example_call(capability: Capability, target: Sequence[str]) -> str:
 
     words = [shell_word(word) for word in (*target, capability.name)]
     if target:
-        words += _words_of_command(files, values)
+        for name, file in files.items():
+            words += ["--file", shell_word(f"{name}={file}")]
+        words += example_words(values)
     else:
-        words += _words_of_shell(files, values)
+        # A line of `abp shell`.
+        words += [f"{name}@{file}" for name, file in files.items()]
+        words += [f"{name}={json_line(value)}" for name, value in values.items()]
     return " ".join(words)
-
-
-def _words_of_command(files: Mapping[str, str], values: Mapping[str, object]) -> list[str]:
-    words: list[str] = []
-    for name, file in files.items():
-        words += ["--file", shell_word(f"{name}={file}")]
-    return [*words, *example_words(values)]
-
-
-def _words_of_shell(files: Mapping[str, str], values: Mapping[str, object]) -> list[str]:
-    words = [f"{name}@{file}" for name, file in files.items()]
-    return [*words, *(f"{name}={json_line(value)}" for name, value in values.items())]
 
 
 def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:

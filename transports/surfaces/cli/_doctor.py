@@ -418,19 +418,15 @@ async def conformance(target: Target, *, options: ConformanceOptions) -> int:
             headers=headers_of(options.token, options.header or ()),
         )
 
-    _write_report_files(report, options.junit, options.badge)
+    if options.junit is not None:
+        options.junit.write_bytes(report.junit())
+    if options.badge is not None:
+        options.badge.write_bytes(encode_json(report.badge()) + b"\n")
     if options.as_json:
         print_json(report.as_dict())
     else:
         _print_report(report)
     return 0 if report.conformant else 1
-
-
-def _write_report_files(report: Report, junit: Path | None, badge: Path | None) -> None:
-    if junit is not None:
-        junit.write_bytes(report.junit())
-    if badge is not None:
-        badge.write_bytes(encode_json(report.badge()) + b"\n")
 
 
 def _print_report(report: Report) -> None:

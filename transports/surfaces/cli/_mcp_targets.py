@@ -189,18 +189,13 @@ async def _open_and_call(
             async with app.open_view(tool, params, **options.host.view_options(options.timeout)) as opened:
                 outcomes = await _call_in_order(opened, calls, options.timeout, bar)
                 document = await _document_of(opened, view_uri, outcomes)
-                await _save_screenshot(opened, app, options.screenshot, document)
+                if options.screenshot is not None:
+                    picture = await opened.screenshot()
+                    await app.save(picture.artifact(), options.screenshot)
+                    document["screenshot"] = str(options.screenshot)
                 with bar.pause():
                     _print_outcome(opened, document, outcomes, as_json=options.as_json)
     return 0 if document["success"] else 1
-
-
-async def _save_screenshot(view: View, app: Session, file: Path | None, document: dict[str, Any]) -> None:
-    if file is None:
-        return
-    picture = await view.screenshot()
-    await app.save(picture.artifact(), file)
-    document["screenshot"] = str(file)
 
 
 def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamOptions]:

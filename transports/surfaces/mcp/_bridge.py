@@ -101,7 +101,6 @@ class Bridge:
         named: Mapping[str, AppEntry] = NO_APPS,
     ) -> None:
         self.options = options
-        self._named = named
         for target in options.apps:
             if is_app_name(target) and target not in named:
                 raise UsageError(
@@ -162,7 +161,7 @@ class Bridge:
     def scopes(self) -> list[str]:
         scopes = set(self.options.required_scopes)
         scopes.update(*self.options.tool_scopes.values())
-        scopes.update(*(entry.scopes for entry in self._named.values()))
+        scopes.update(*(entry.scopes for entry in self._users.named.values()))
         return sorted(scopes)
 
     def require_scopes(self, tool: str, arguments: Mapping[str, Any], connection: str) -> None:

@@ -22,7 +22,7 @@ from ...playwright._scripts import extension_folder, extension_id
 from ...protocol._plain_text import redact_url
 from ...routing._result import Result
 from ...routing._router import Router
-from ...routing.http._addresses import is_public, own_addresses
+from ...routing.http._addresses import canonical_address, is_public, own_addresses
 from ...session._settings import Settings
 from ..shared._listening import url_host
 from ._options import Options
@@ -112,7 +112,7 @@ class PictureHosts:
         addresses = await _resolve(canonical_host, canonical_port)
         # A blocked address stays blocked under any name.
         for address in addresses:
-            _require_allowed(_canonical_address(address), canonical_port, ("*",), self._blocked)
+            _require_allowed(canonical_address(address) or address, canonical_port, ("*",), self._blocked)
 
         if self._any_address or _matches_host(canonical_host, canonical_port, self._private):
             return addresses
@@ -150,12 +150,6 @@ def _require_allowed(host: str, port: int, allowed: Sequence[str], blocked: Sequ
         raise UsageError(
             f"{host} (port {port}) may not be connected; ask the user, who can allow it (allowed_hosts, blocked_hosts)"
         )
-
-
-def _canonical_address(address: str) -> str:
-    """Return an IP address without a zone, and as IPv4 if it is an IPv4 address mapped to IPv6."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    return str(getattr(ip, "ipv4_mapped", None) or ip)
 
 
 def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:

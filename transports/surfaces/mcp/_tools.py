@@ -236,15 +236,10 @@ class Tools:
     async def _finished_result(self, call: ToolCall, app: App | None) -> CallToolResult:
         # Also after an error, since a part of the answer may be stored.
         self._user.subscribers.resources_changed()
-        session = None
-        store = self._user.store
-        if app is not None:
-            session = app.key
-            store = app.session.store
         return await call_result(
             call.task.result(),
-            session=session,
-            store=store,
+            session=None if app is None else app.key,
+            store=self._user.store,
             options=self._options,
             describer=self._describer,
             opened=_describe_opened_view(call.opened_view) if call.opened_view else None,

@@ -424,7 +424,8 @@ class DetachedCalls:
                 work.close()
             if isinstance(error, asyncio.CancelledError):
                 # The transaction goes on in its thread, so the record must get an end.
-                await finished(asyncio.ensure_future(self._save_never_started(record)))
+                event = CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability))
+                await finished(asyncio.ensure_future(self._save_outcome(record, event)))
             raise
 
         live = self._live[record.id] = LiveCall(record, pending)
@@ -462,10 +463,6 @@ class DetachedCalls:
             # The session reports the end, too, unless it was closed before.
             if self._activity is not None:
                 self._activity.call_finished(event)
-
-    async def _save_never_started(self, record: CallRecord) -> None:
-        event = CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability))
-        await self._save_outcome(record, event)
 
     async def _save_outcome(self, record: CallRecord, event: CallFinished, content: bytes | None = None) -> None:
         try:

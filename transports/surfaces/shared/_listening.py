@@ -72,6 +72,18 @@ def url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def hostname(host: str) -> str | None:
+    """Return the name in a ``Host`` header, without the port; ``None`` for an invalid one."""
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port  # raises for an invalid one
+    except ValueError:
+        return None
+    if parts.username is not None or parts.path:
+        return None
+    return parts.hostname
+
+
 def holder_of(token: str, holders: Mapping[str, T]) -> T | None:
     """Return the holder of a token, or ``None``; ``holders`` are by their tokens. All tokens are compared, so that the
     duration does not reveal which one matches."""

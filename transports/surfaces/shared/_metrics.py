@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
 from ...protocol._plain_text import is_loopback
 from ...protocol.messages import package_version
-from ._listening import Connections, listening, url_host
+from ._listening import Connections, hostname, listening, url_host
 
 
 @asynccontextmanager
@@ -43,7 +42,7 @@ def _metrics_app(exposition: Exposition, connections: Connections) -> web.Applic
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         with connections.serving():
-            if not _is_local(request.headers.get("Host", "")) or "Origin" in request.headers:
+            if not is_loopback(hostname(request.host)) or "Origin" in request.headers:
                 raise web.HTTPForbidden(text="use an address of this machine, and not from a web page\n")
             return await handler(request)
 
@@ -53,10 +52,3 @@ def _metrics_app(exposition: Exposition, connections: Connections) -> web.Applic
     app = web.Application(middlewares=[refuse_web_pages])
     app.add_routes([web.get("/metrics", show)])
     return app
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False

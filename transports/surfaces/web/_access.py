@@ -23,7 +23,7 @@ from ...protocol._times import iso_utc
 from ...session._app_tables import settings_error
 from ...session._evidence import checked_evidence
 from ...session._settings import require_known
-from ..shared._listening import base_url, counted, holder_of
+from ..shared._listening import base_url, counted, holder_of, hostname
 from ._responses import RequestRefused, json_response, read_json, scope_in, seconds_in
 
 
@@ -348,15 +348,3 @@ def _cookie_name(request: web.Request) -> str:
     if port.isdigit():
         return f"abp_serve_{port}"
     return "abp_serve"
-
-
-def hostname(host: str) -> str | None:
-    """Return the name in a ``Host`` header, without the port; ``None`` for an invalid one."""
-    try:
-        parts = urlsplit(f"//{host}")
-        _ = parts.port  # raises for an invalid one
-    except ValueError:
-        return None
-    if parts.username is not None or parts.path:
-        return None
-    return parts.hostname

@@ -26,7 +26,8 @@ from ...routing._router import Router
 from ...session._call import keeping_server_calls
 from ..shared._activity import Activity
 from ..shared._apps import App
-from ._access import Limits, Visitor, hostname
+from ..shared._listening import hostname
+from ._access import Limits, Visitor
 from ._responses import RequestRefused, artifact_meta, json_response, read_json, whole_number
 
 if TYPE_CHECKING:
