@@ -190,6 +190,21 @@ def question_text(params: Mapping[str, object]) -> str:
     return "\n".join(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
 
 
+def model_messages(params: Mapping[str, object]) -> list[tuple[object, str]]:
+    """Return the role and the text of each message for a model; messages without a text are left out. Apps write a
+    message in one of three forms: ``{"content": {"text": …}}``, ``{"content": …}`` and ``{"text": …}``, with or without
+    a ``role``."""
+    items = params.get("messages")
+    messages: list[tuple[object, str]] = []
+    for item in items if isinstance(items, list) else ():
+        match item:
+            case {"content": {"text": str(text)}} | {"content": str(text)}:
+                messages.append((item.get("role"), text))
+            case {"text": str(text)} if "content" not in item:
+                messages.append((item.get("role"), text))
+    return messages
+
+
 def question_of(request: ElicitationRequest) -> Question | None:
     """Return the form for an app's question; ``None`` for a method that a form cannot answer, such as a request for a
     file or for a model's text."""

@@ -28,7 +28,7 @@ def test_parameter_value_is_read_from_file(tmp_path: Path) -> None:
     rows.write_text('[{"product": "tea"}]')
     pairs = (f"html=@{page}", f"deep.rows=@{rows}", "by=@@ann", "mail=a@b")
     expected = {"html": "<h1>Tea\n</h1>\n", "deep": {"rows": [{"product": "tea"}]}, "by": "@ann", "mail": "a@b"}
-    assert ParamOptions(None, pairs).read() == expected
+    assert ParamOptions(None, [*pairs]).read() == expected
     assert parse_line(f"x {' '.join(pairs)}") == ("x", expected)
     assert parse_line("x by='@ann'") == ("x", {"by": "@ann"})
 

@@ -67,9 +67,8 @@ _REASONS = {
 _received: int | None = None
 _expected = False
 _drained = False
-_callback: Callable[[], object] | None = None
-_interrupt: Callable[[], object] | None = None
-_drain: Callable[[int], object] | None = None
+#: Handlers of the contexts that last, the innermost last. Each returns whether the signal ends there.
+_handlers: list[Callable[[int], bool]] = []
 
 
 class Stopped(KeyboardInterrupt):
@@ -100,17 +99,21 @@ def handle_signals(*, final: bool = False) -> Iterator[None]:
 
 
 def _handle_signal(number: int, _: FrameType | None) -> None:
-    """Call the callback of the running context for a signal. Without one, the first signal ends the command."""
+    """Call the handlers of the contexts for a signal. Without one that takes it, the first signal ends the command."""
     global _received
-    if number == signal.SIGINT and _interrupt is not None:
-        _interrupt()
-    elif _drain is not None:
-        _drain(number)
-    elif _received is None:
+    is_handled = any(handler(number) for handler in reversed(_handlers))
+    if not is_handled and _received is None:
         _received = number
-        if _callback is None:
-            raise Stopped(number)
-        _callback()
+        raise Stopped(number)
+
+
+@contextmanager
+def _handling(handler: Callable[[int], bool]) -> Iterator[None]:
+    _handlers.append(handler)
+    try:
+        yield
+    finally:
+        _handlers.remove(handler)
 
 
 def expect_signal() -> None:
@@ -126,48 +129,47 @@ def on_signal(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped |
     Yields a function that returns the exception for the received signal, or ``None``. Handlers of the event loop
     (``loop.add_signal_handler``) would not suffice: these also cover the imports before the loop, waiting for stdin
     outside the loop, and its end. The loop would also restore the default handlers, not those set before."""
-    global _callback
-    _callback = callback
-    try:
+
+    def handle(number: int) -> bool:
+        global _received
+        if _received is None:
+            _received = number
+            callback()
+        return True
+
+    with _handling(handle):
         yield lambda: None if _received is None else Stopped(_received)
-    finally:
-        _callback = None
 
 
 @contextmanager
 def on_interrupt(callback: Callable[[], object]) -> Iterator[None]:
     """Call ``callback`` for each SIGINT while the context lasts, to cancel one call instead of ending the command."""
-    global _interrupt
-    _interrupt = callback
-    try:
+
+    def handle(number: int) -> bool:
+        is_interrupt = number == signal.SIGINT
+        if is_interrupt:
+            callback()
+        return is_interrupt
+
+    with _handling(handle):
         yield
-    finally:
-        _interrupt = None
 
 
 @contextmanager
 def draining(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
     """Call ``callback`` for the first signal while the context lasts, instead of ending the command; a second signal
     ends the command. Yields a function that returns the exception for the first one, or ``None``."""
-    global _drain
     first: int | None = None
 
-    def drain(number: int) -> None:
+    def handle(number: int) -> bool:
         nonlocal first
-        global _drain, _drained
+        global _drained
+        if first is not None:
+            return False
         first = number
         _drained = True
-        # The next signal ends the command.
-        _drain = None
         callback()
+        return True
 
-    def first_signal() -> Stopped | None:
-        if first is None:
-            return None
-        return Stopped(first)
-
-    _drain = drain
-    try:
-        yield first_signal
-    finally:
-        _drain = None
+    with _handling(handle):
+        yield lambda: None if first is None else Stopped(first)

@@ -285,17 +285,21 @@ def _write_project(
 
     ``target`` replaces the target in the templates. With ``allow_files`` the folder may have other files. Raises
     :class:`~transports.errors.UsageError` rather than overwrite a file."""
-    if not allow_files and not _is_new_or_empty(folder):
+    is_new_or_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not allow_files and not is_new_or_empty:
         raise UsageError(f"{folder} exists and is not an empty folder; name a new one")
     templates = dict(_find_templates(files(__package__) / kind))
     for name in templates:
         if (folder / name).exists():
             raise UsageError(f"{folder / name} exists; move it away first")
 
+    own_target = json.dumps(_TARGET).encode()
     json_target = json.dumps(target, ensure_ascii=False).encode()
     try:
         for name, source in templates.items():
-            _write_template(source, folder / name, json_target)
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(source.read_bytes().replace(own_target, json_target))
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written ({error.strerror}); make room or the folder writable, or name another folder"
@@ -310,19 +314,6 @@ def _write_project(
             next_steps = next_steps.replace("  cd {folder}\n", "")
         print_text(next_steps.format(folder=shell_word(str(folder))))
     return 0
-
-
-def _is_new_or_empty(folder: Path) -> bool:
-    if not folder.exists():
-        return True
-    return folder.is_dir() and not any(folder.iterdir())
-
-
-def _write_template(source: Traversable, path: Path, json_target: bytes) -> None:
-    """Write a template to ``path``, with another target, as JSON, in the place of its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    own_target = json.dumps(_TARGET).encode()
-    path.write_bytes(source.read_bytes().replace(own_target, json_target))
 
 
 def _find_templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:

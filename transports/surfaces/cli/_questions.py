@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..._internal.files import expand_home, read_regular
 from ..._internal.redaction import Redactor
 from ...errors import UsageError
-from ...protocol._elicitation import DECLINED, Question, default_answer, question_of, question_text
+from ...protocol._elicitation import DECLINED, Question, default_answer, model_messages, question_of, question_text
 from ...protocol._payloads import ElicitationRequest
 from ...protocol._plain_text import plain_text
 from ...protocol.schema import check_params
@@ -303,18 +303,7 @@ def _file_answer(path: Path, data: bytes) -> dict[str, object]:
 
 
 def _prompt_text(params: Mapping[str, object]) -> str:
-    texts = [params.get("systemPrompt", params.get("system"))]
-    messages = params.get("messages")
-    if isinstance(messages, list):
-        texts += map(_message_text, messages)
-    texts.append(question_text(params))
+    system_prompt = params.get("systemPrompt", params.get("system"))
+    messages = [text for _, text in model_messages(params)]
+    texts = [system_prompt, *messages, question_text(params)]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _message_text(message: object) -> object:
-    if not isinstance(message, Mapping):
-        return None
-    content = message.get("content", message.get("text"))
-    if isinstance(content, Mapping):
-        return content.get("text")
-    return content

@@ -23,7 +23,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from ..._internal.tasks import begin, cancel_and_wait
-from ...protocol._elicitation import DECLINED, Question as AppQuestion, default_answer, question_of, question_text
+from ...protocol._elicitation import (
+    DECLINED,
+    Question as AppQuestion,
+    default_answer,
+    model_messages,
+    question_of,
+    question_text,
+)
 from ...protocol._payloads import ElicitationRequest, Progress
 from ...protocol._plain_text import plain_line, plain_schema, plain_text
 from ...protocol.messages import new_id
@@ -108,12 +115,16 @@ def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
 def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
     """Return the prompt of a sampling request: its ``messages``, then its task (:func:`question_text`); ``None`` if it
     has neither. Parameters of a wrong type are ignored."""
-    messages = _sampling_messages(params.get("messages"))
+    texts = model_messages(params)
     task = question_text(params)
     if task:
-        messages.append(types.SamplingMessage(role="user", content=types.TextContent(text=task)))
-    if not messages:
+        texts.append(("user", task))
+    if not texts:
         return None
+    messages: list[types.SamplingMessage] = []
+    for role, text in texts:
+        known_role: types.Role = "assistant" if role == "assistant" else "user"
+        messages.append(types.SamplingMessage(role=known_role, content=types.TextContent(text=text)))
 
     default_max_tokens = 1000  # MCP requires a number
     prompt = types.CreateMessageRequestParams(messages=messages, max_tokens=default_max_tokens)
@@ -130,25 +141,6 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
     if isinstance(stops, list):
         prompt.stop_sequences = [stop for stop in stops if isinstance(stop, str)] or None
     return Prompt(prompt)
-
-
-def _sampling_messages(items: object) -> list[types.SamplingMessage]:
-    """Return the messages that have a text; others are left out. Apps write a message in one of three forms:
-    ``{"content": {"text": …}}``, ``{"content": …}`` and ``{"text": …}``, with or without a ``role``."""
-    messages: list[types.SamplingMessage] = []
-    if not isinstance(items, list):
-        return messages
-    for item in items:
-        match item:
-            case {"content": {"text": str(text)}} | {"content": str(text)}:
-                pass
-            case {"text": str(text)} if "content" not in item:
-                pass
-            case _:
-                continue
-        role: types.Role = "assistant" if item.get("role") == "assistant" else "user"
-        messages.append(types.SamplingMessage(role=role, content=types.TextContent(text=text)))
-    return messages
 
 
 class ProgressReporter:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -229,11 +228,10 @@ class Subscribers:
         self._apps = apps
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=MAX_SESSIONS)
-        self._open_streams = 0
         #: Clients with a handshake by their connection's key, least recently used first.
         self._clients: Recent[str, _Client] = Recent(MAX_SESSIONS)
-        #: Number of streams that are subscribed to each URI.
-        self._stream_uris: Counter[str] = Counter()
+        #: Subscribed URIs of each open stream.
+        self._stream_uris: list[list[str]] = []
         self._watcher = StoreWatcher(store, self._store_changed)
         #: Servers that have accepted a subscription, by URI.
         self._servers: dict[str, App] = {}
@@ -248,7 +246,7 @@ class Subscribers:
 
     @property
     def is_empty(self) -> bool:
-        return not self._open_streams and not self._subscribed_uris()
+        return not self._stream_uris and not self._subscribed_uris()
 
     # --- clients ------------------------------------------------------------------------------------------------------
 
@@ -271,16 +269,12 @@ class Subscribers:
     ) -> types.SubscriptionsListenResult:
         """Send notifications to a client without a handshake until it ends the request."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
-        self._stream_uris.update(uris)
-        self._open_streams += 1
+        self._stream_uris.append(uris)
         try:
             await self.watch_or_stop()
             return await self._streams(ctx, params)
         finally:
-            self._open_streams -= 1
-            self._stream_uris.subtract(uris)
-            # Drop the URIs whose count is zero now.
-            self._stream_uris += Counter()
+            self._stream_uris.remove(uris)
             spawn(self.watch_or_stop(), self._tasks)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
@@ -371,7 +365,7 @@ class Subscribers:
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
     def _subscribed_uris(self) -> set[str]:
-        return set(self._stream_uris).union(*(client.uris for client in self._clients.values()))
+        return set[str]().union(*self._stream_uris, *(client.uris for client in self._clients.values()))
 
     async def watch_or_stop(self) -> None:
         """Watch the store if there are subscriptions to artifacts, otherwise stop watching it. Update the subscriptions

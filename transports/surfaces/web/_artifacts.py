@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
@@ -183,21 +182,16 @@ class ArtifactRoutes:
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Read the whole content, whose hash the store compares at the end."""
         stored = await self._find_artifact(request, visitor)
-        ref = stored.ref
-        digest = hashlib.sha256()
         size = 0
         try:
-            async with aclosing(stored.store.open(ref.id)) as pieces:
+            async with aclosing(stored.store.open(stored.ref.id)) as pieces:
                 async for piece in pieces:
-                    digest.update(piece)
                     size += len(piece)
         except Corrupt as error:
             return json_response({"ok": False, "sha256": None, "size_bytes": size, "message": error.message})
-
-        sha256 = digest.hexdigest()
-        is_intact = sha256 == ref.sha256 and size == ref.size_bytes
-        return json_response({"ok": is_intact, "sha256": sha256, "size_bytes": size})
+        return json_response({"ok": True, "sha256": stored.ref.sha256, "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Make a signed link. It expires no later than the visitor's token."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +28,6 @@ from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, CallRecord, LogGap, Subject, call_record
 from ..shared._apps import App, Apps, run_listed
 from ..shared._detached import DetachedCalls
-from ..shared._listening import counted
 from ._access import Limits, Visitor
 from ._artifacts import ArtifactRoutes
 from ._responses import (
@@ -320,8 +318,8 @@ class EventStream:
         self._metrics = metrics
         self._max_listeners = max_listeners
         self._stall_timeout = limits.stall_timeout
-        self._by_scope: Counter[Scope] = Counter()
-        self._listeners: set[asyncio.Task[object]] = set()
+        #: Tasks of the requests, with the scope of each visitor.
+        self._listeners: dict[asyncio.Task[object], Scope] = {}
         metrics.listeners.set_function(lambda: len(self._listeners))
 
     async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -347,18 +345,17 @@ class EventStream:
 
         task = asyncio.current_task()
         assert task is not None
-        self._listeners.add(task)
+        self._listeners[task] = visitor.scope
         try:
-            with counted(self._by_scope, visitor.scope):
-                await response.prepare(request)
-                await self._send_events(write, visitor, last_seen_id, has_missed_entries)
+            await response.prepare(request)
+            await self._send_events(write, visitor, last_seen_id, has_missed_entries)
         except TimeoutError:
             self._metrics.listeners_dropped.inc()
             transport.abort()
         except ConnectionError:
             pass
         finally:
-            self._listeners.discard(task)
+            del self._listeners[task]
         return response
 
     def _refuse_beyond_limits(self, visitor: Visitor) -> None:
@@ -368,7 +365,8 @@ class EventStream:
             message = f"the limit of {self._max_listeners} clients of /events is reached"
             raise RequestRefused(503, "RATE_LIMITED", message)
         share = max(1, self._max_listeners // 4)
-        if self._by_scope[visitor.scope] >= share and not visitor.operator:
+        of_visitor = sum(1 for scope in self._listeners.values() if scope == visitor.scope)
+        if of_visitor >= share and not visitor.operator:
             message = f"your limit of {share} clients of /events is reached; end one of them first"
             raise RequestRefused(429, "LIMIT_REACHED", message)
 
