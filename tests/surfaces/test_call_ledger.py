@@ -19,7 +19,7 @@ from transports.routing import Result
 from transports.session._events import CallFinished
 from transports.surfaces.shared import _detached as call_ledger
 from transports.surfaces.shared._activity import Activity, CallRecord
-from transports.surfaces.shared._detached import CallLedger, DetachedCalls, KeptConnection, OwnerLimits
+from transports.surfaces.shared._detached import CallLedger, DetachedCalls, OwnerLimits
 
 ANN, BOB = Scope(user="ann"), Scope(user="bob")
 
@@ -231,17 +231,17 @@ async def test_request_cancelled_before_its_call_starts_leaves_no_call(tmp_path:
 
 
 async def test_kept_connections_are_scoped_to_owner(tmp_path: Path) -> None:
-    first, second = KeptConnection("s1", {"url": "https://a/"}), KeptConnection("s2", {"url": "https://b/"})
+    kept = {"s1": {"url": "https://a/"}, "s2": {"url": "https://b/"}}
     async with CallLedger(tmp_path) as ledger:
-        for connection in (first, second):
-            await ledger.keep_connection(replace(ANN, session="other"), connection)
+        for session, arguments in kept.items():
+            await ledger.keep_connection(replace(ANN, session="other"), session, arguments)
     async with CallLedger(tmp_path) as ledger:
-        assert await ledger.connections(ANN) == [first, second]
-        assert await ledger.connections(BOB) == []
+        assert [*(await ledger.connections(ANN)).items()] == [*kept.items()]  # the oldest first
+        assert await ledger.connections(BOB) == {}
         await ledger.forget_connection(BOB, "s1")
         await ledger.forget_connection(ANN, "s1")
         await ledger.forget_connection(ANN, "s1")
-        assert await ledger.connections(ANN) == [second]
+        assert await ledger.connections(ANN) == {"s2": kept["s2"]}
 
 
 async def test_foreign_or_invalid_ledger_folder_is_rejected(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from ...session._evidence import with_default_evidence
 from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, StoreChange, StoreWatcher
 from ..shared._apps import App, Apps, Connect, PendingCall
-from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptConnection
+from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 
@@ -80,31 +80,30 @@ class Connections:
         self._apps = apps
         self._ledger = ledger
         self._scope = apps.scope
-        #: Kept connections by session; ``None`` until they are read from the ledger.
-        self._kept: dict[str, KeptConnection] | None = None
+        #: Arguments of the kept connections by session; ``None`` until they are read from the ledger.
+        self._kept: dict[str, dict[str, object]] | None = None
         self._loading = asyncio.Lock()
         self._opening: dict[str, asyncio.Future[App]] = {}
         #: Sessions that were opened again and had no call since.
         self._reopened: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
 
-    async def _kept_connections(self) -> dict[str, KeptConnection]:
+    async def _kept_connections(self) -> dict[str, dict[str, object]]:
         async with self._loading:
             if self._kept is None:
-                connections = await self._ledger.connections(self._scope)
-                self._kept = {connection.session: connection for connection in connections}
+                self._kept = await self._ledger.connections(self._scope)
         return self._kept
 
     async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
         connections = await self._kept_connections()
-        connections[app.key] = KeptConnection(app.key, dict(arguments))
+        connections[app.key] = dict(arguments)
 
         # Above the limit, the oldest closed connections are forgotten.
         excess = max(len(connections) - MAX_CONNECTIONS, 0)
         closed = [key for key in connections if key not in self._apps]
         for key in closed[:excess]:
             del connections[key]
-        await self._ledger.keep_connection(self._scope, connections[app.key])
+        await self._ledger.keep_connection(self._scope, app.key, arguments)
 
     async def find_open(self, target: str, arguments: Mapping[str, object]) -> App | None:
         """Return the oldest open app that `abp_connect` would connect to this target with these ``arguments``: with the
@@ -118,7 +117,7 @@ class Connections:
             has_transport = transport in ("auto", app.session.transport.name)
             if not has_target or not has_transport:
                 continue
-            connected_with = connections[key].arguments if key in connections else {}
+            connected_with = connections.get(key, {})
             if all(
                 connected_with.get(name, default) == arguments.get(name, default) for name, default in defaults.items()
             ):
@@ -134,20 +133,21 @@ class Connections:
         """Connect a target of the bridge's settings, under its previous session name if it had one."""
         arguments = {_CONFIGURED: target}
         previous_session = None
-        for session, connection in (await self._kept_connections()).items():
-            if connection.arguments == arguments and session not in self._apps:
+        for session, kept_arguments in (await self._kept_connections()).items():
+            if kept_arguments == arguments and session not in self._apps:
                 previous_session = session
                 break
         app = await connect(previous_session)
         await self.keep(app, arguments)
         return app
 
-    async def closed(self) -> dict[str, KeptConnection]:
-        """Return the kept connections that are not open, by session, except those of the bridge's settings."""
+    async def closed(self) -> dict[str, dict[str, object]]:
+        """Return the arguments of the kept connections that are not open, by session, except those of the bridge's
+        settings."""
         return {
-            session: connection
-            for session, connection in (await self._kept_connections()).items()
-            if session not in self._apps and _CONFIGURED not in connection.arguments
+            session: arguments
+            for session, arguments in (await self._kept_connections()).items()
+            if session not in self._apps and _CONFIGURED not in arguments
         }
 
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
@@ -166,13 +166,12 @@ class Connections:
             (selected_key,) = closed
 
         if isinstance(selected_key, str) and selected_key in closed:
-            await self._reopen(closed[selected_key], open_app)
+            await self._reopen(selected_key, closed[selected_key], open_app)
         return self._apps.select(selected_key, capability)
 
-    async def _reopen(self, connection: KeptConnection, open_app: Open) -> None:
-        key = connection.session
+    async def _reopen(self, key: str, arguments: Mapping[str, object], open_app: Open) -> None:
         if key not in self._opening:
-            opening = self._opening[key] = asyncio.ensure_future(open_app(connection.arguments, key))
+            opening = self._opening[key] = asyncio.ensure_future(open_app(arguments, key))
             opening.add_done_callback(partial(self._on_opened, key))
         await asyncio.shield(self._opening[key])
         self._reopened.add(key)

@@ -137,12 +137,6 @@ _SCHEMA = (
 _ENDED = f"status NOT IN ({', '.join(repr(status.value) for status in CallStatus if not status.final)})"
 
 
-@dataclass(frozen=True, slots=True)
-class KeptConnection:
-    session: str
-    arguments: dict[str, object]
-
-
 class CallLedger:
     """Ledger of detached calls and connections of one server.
 
@@ -286,15 +280,15 @@ class CallLedger:
 
     # --- connections --------------------------------------------------------------------------------------------------
 
-    async def keep_connection(self, scope: Scope, connection: KeptConnection) -> None:
+    async def keep_connection(self, scope: Scope, session: str, arguments: Mapping[str, object]) -> None:
         """Save a connection of an owner. It replaces one with the same session, and at the limit the oldest one."""
         owner = _owner(scope)
 
         def replace_connection(cursor: Cursor) -> None:
-            cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, connection.session))
+            cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, session))
             cursor.execute(
                 "INSERT INTO connections (owner, session, arguments) VALUES (?, ?, ?)",
-                (owner, connection.session, encoded(connection.arguments)),
+                (owner, session, encoded(arguments)),
             )
             cursor.execute(
                 "DELETE FROM connections WHERE owner = ? AND position NOT IN "
@@ -311,17 +305,14 @@ class CallLedger:
             lambda cursor: cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, session))
         )
 
-    async def connections(self, scope: Scope) -> list[KeptConnection]:
-        """Return the connections of an owner, oldest first."""
+    async def connections(self, scope: Scope) -> dict[str, dict[str, object]]:
+        """Return the arguments of the connections of an owner by session, oldest first."""
 
-        def read_connections(cursor: Cursor) -> list[KeptConnection]:
+        def read_connections(cursor: Cursor) -> dict[str, dict[str, object]]:
             cursor.execute(
                 "SELECT session, arguments FROM connections WHERE owner = ? ORDER BY position", (_owner(scope),)
             )
-            return [
-                KeptConnection(str(session), dict(decoded_object(arguments)))
-                for session, arguments in cursor.fetchall()
-            ]
+            return {str(session): dict(decoded_object(arguments)) for session, arguments in cursor.fetchall()}
 
         return await self._in_transaction(read_connections)
 
