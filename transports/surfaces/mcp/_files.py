@@ -380,9 +380,7 @@ def _sha256_of(name: str, folder: Folder) -> str | None:
 async def read_resource(
     store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber
 ) -> ReadResourceResult:
-    """Return the content of ``artifact://ID``, or of a range of bytes.
-
-    Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
+    """Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
     try:
         return ReadResourceResult.model_validate(await read_artifact(store, uri, max_bytes, describer))
     except (ArtifactNotFound, Corrupt, TooLarge, UsageError) as error:

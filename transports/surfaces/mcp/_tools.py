@@ -46,8 +46,7 @@ Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
 
 
 class Tools:
-    """Tools for one request of one user, with the ``params`` of the request. ``describer`` describes artifacts, and
-    ``reporter`` reports progress. Each tool raises :class:`~transports.errors.ABPError`, which becomes a result."""
+    """Tools for one request of one user. Each raises :class:`~transports.errors.ABPError`, which becomes a result."""
 
     def __init__(
         self,

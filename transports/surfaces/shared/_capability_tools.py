@@ -67,8 +67,7 @@ def tool_description(capability: Capability, rules: str, *marks: str) -> str:
 
 
 def tool_hints(capability: Capability) -> dict[str, bool]:
-    """Return MCP's hints about the behaviour of a tool, as the app claims it. A missing hint means the more dangerous
-    value."""
+    """A missing hint means the more dangerous value. The app's claims are not verified."""
     hints: dict[str, bool] = {}
     for name in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"):
         value = capability.annotations.get(name)

@@ -151,13 +151,14 @@ class CallLedger:
         self._limits = limits
         self._database = SqliteDatabase(folder, "calls.sqlite", option="--state")
         self._transactions = Transactions(self._database)
-        self._opening = asyncio.Lock()
-        self._open = False
+        self._is_prepared = False
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:
         try:
-            await self._ensure_open()
+            if self._folder is not None:
+                await asyncio.to_thread(make_private, self._folder)
+            await self._in_transaction(lambda _: None)
         except BaseException:
             await self.aclose()
             raise
@@ -319,17 +320,14 @@ class CallLedger:
     # --- the file -----------------------------------------------------------------------------------------------------
 
     async def _in_transaction(self, work: Callable[[Cursor], T]) -> T:
-        await self._ensure_open()
-        return await self._transactions.run(work)
+        def prepare_and_work(cursor: Cursor) -> T:
+            if not self._is_prepared:
+                self._prepare_database(cursor)
+            return work(cursor)
 
-    async def _ensure_open(self) -> None:
-        async with self._opening:
-            if self._open:
-                return
-            if self._folder is not None:
-                await asyncio.to_thread(make_private, self._folder)
-            await self._transactions.run(self._prepare_database)
-            self._open = True
+        result = await self._transactions.run(prepare_and_work)
+        self._is_prepared = True
+        return result
 
     def _prepare_database(self, cursor: Cursor) -> None:
         """Create the tables of a new file, and expire old answers. Raises :class:`~transports.errors.LedgerError` for a

@@ -20,8 +20,7 @@ T = TypeVar("T")
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
-    """Return the error for ``host`` and ``port``, with the code ``ADDRESS_UNAVAILABLE``. ``option`` is the option for
-    the port."""
+    """Return the error ``ADDRESS_UNAVAILABLE``. ``option`` is the option for the port."""
     another = f"name another port with {option}, 0 for a free one"
     if error.errno == errno.EADDRINUSE:
         reason = f"port {port} is taken; end the program that listens there, or {another}"
@@ -141,8 +140,7 @@ class Connections:
         return max(8, self._limit // 4)
 
     def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Return a protocol factory for :meth:`asyncio.loop.create_server`. ``make`` returns the server's own
-        protocol."""
+        """Return a factory for :meth:`asyncio.loop.create_server`. ``make`` returns the server's own protocol."""
         return lambda: _Connection(self, make())
 
     @contextmanager

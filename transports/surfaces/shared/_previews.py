@@ -123,8 +123,7 @@ async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, 
 
 
 def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) -> Picture:
-    """Return an image that was made smaller or converted to ``data``, with its size and the changes as its label.
-    ``about`` has the facts of the reader process."""
+    """``data`` is the image that was made smaller or converted, and ``about`` has the facts of the reader process."""
     kind = "PNG" if data.startswith(b"\x89PNG") else "JPEG"
     (width, height), (source_width, source_height) = about["size"], about["source"]
     change = f"shown as a {kind} of {width} × {height}"
