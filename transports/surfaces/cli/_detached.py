@@ -51,14 +51,11 @@ async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Js
     if as_json:
         print_json({"success": True, "calls": calls})
         return
-    rows = [
-        (call["id"], call["status"], _local_time(call["started"]), call["capability"], call["app"]) for call in calls
-    ]
+    rows = []
+    for call in calls:
+        started = datetime.fromisoformat(call["started"]).astimezone()
+        rows.append((call["id"], call["status"], f"{started:%Y-%m-%d %H:%M:%S}", call["capability"], call["app"]))
     print_rows(rows)
-
-
-def _local_time(started: str) -> str:
-    return datetime.fromisoformat(started).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 @app.command("wait")

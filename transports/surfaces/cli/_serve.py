@@ -48,7 +48,6 @@ from ._running import asynchronous, run_async
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
     from ..mcp._bridge import Bridge
-    from ..mcp._options import Options as BridgeOptions
     from ..mcp.proxy._exchange import ProxyContext
     from ..mcp.proxy._stats import Count
     from ..shared._detached import Host
@@ -199,7 +198,10 @@ async def _serve_bridge(options: McpOptions, keeping: KeepingOptions) -> None:
     users: dict[str, str] = {}
     if options.http is not None:
         address = parse_address(options.http, "--http", settings.public_url)
-        users = _users_of(settings)
+        # Signed tokens need no others.
+        if settings.token or not settings.jwt_issuer:
+            with _needing_mcp_sdk("abp mcp"):
+                users = _parse_tokens(settings.token)
 
     async with (
         limited_store(keeping.output, keeping.ttl, keeping.limits, config=options.config) as store,
@@ -245,15 +247,6 @@ async def _serve_bridge_http(
         _print_address(url)
 
     await serve_http(bridge, *address, users, print_address, connections=connections)
-
-
-def _users_of(settings: BridgeOptions) -> dict[str, str]:
-    """Return the users of the bridge by their tokens. If neither tokens nor JWTs are configured, a new token is
-    printed."""
-    if settings.jwt_issuer and not settings.token:
-        return {}
-    with _needing_mcp_sdk("abp mcp"):
-        return _parse_tokens(settings.token)
 
 
 def _parse_tokens(tokens: str | None) -> dict[str, str]:
