@@ -20,11 +20,10 @@ from ...protocol._media import normalise_mime
 from ...protocol._plain_text import is_page, origin_of
 from ...protocol._times import iso_utc, parse_duration
 from ...routing.http._headers import disposition_parameter, filename_of
-from ..shared._activity import StoreWatcher
 from ..shared._listening import SLOW_BODY, pieces_in_time
-from ._access import LIMITS, Limits, Options, Visitor
+from ._access import Options, Visitor
+from ._parts import Parts
 from ._responses import (
-    Metrics,
     RequestRefused,
     StoredArtifact,
     artifact_meta,
@@ -34,52 +33,30 @@ from ._responses import (
     serve_content,
     whole_number,
 )
-from ._runs import ServedRuns
 
 list_ = list  # in the class below, list is a method
 
 
 class ArtifactRoutes:
-    """Handlers for the artifacts of one store. Each visitor sees those of their scope.
+    """Handlers for artifacts. Each visitor sees those of their scope; the operator may also fetch the unlisted files of
+    batch runs."""
 
-    The operator may also fetch the unlisted files of batch ``runs``. Links begin with ``public_url``, by default with
-    the address of the request."""
-
-    def __init__(
-        self,
-        store: ArtifactStore,
-        watcher: StoreWatcher,
-        signer: Signer,
-        metrics: Metrics,
-        runs: ServedRuns,
-        *,
-        public_url: str | None = None,
-        limits: Limits = LIMITS,
-    ) -> None:
-        self._store = store
-        self._runs = runs
-        self._watcher = watcher
-        self._signer = signer
-        self._metrics = metrics
-        self._public_url = public_url
-        self._limits = limits
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         #: Cached listing of the whole store, and the store's change token from before it was made.
         self._listing: list_[ArtifactRef] = []
         self._listing_token: object = None
 
-    def store_of(self, visitor: Visitor) -> ArtifactStore:
-        return self._store.scoped(visitor.scope)
-
     async def fetch(self, request: web.Request, visitor: Visitor | None = None) -> web.StreamResponse:
         stored = await self._find_artifact(request, visitor)
-        return await serve_content(request, stored, self._metrics, self._limits.piece_timeout)
+        return await serve_content(request, stored, self._parts.metrics, self._parts.limits.piece_timeout)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
         """Serve the content to the holder of a signed link, which replaces a token. Answers 410 for an expired link,
         and 404 for an invalid one or one of another artifact."""
         artifact_id = request.match_info["id"]
         try:
-            opens = self._signer.link_opens(request.query["link"], artifact_id)
+            opens = self._parts.signer.link_opens(request.query["link"], artifact_id)
         except Expired as error:
             raise RequestRefused(410, error.code, f"this link is not valid: {error.message}") from None
         if not opens:
@@ -97,15 +74,15 @@ class ArtifactRoutes:
     async def _find_artifact(self, request: web.Request, visitor: Visitor | None = None) -> StoredArtifact:
         """Return the artifact of a request. A request without a visitor has a valid link."""
         artifact_id = request.match_info["id"]
-        store = self._store
+        store = self._parts.store
         if visitor is not None:
-            store = self.store_of(visitor)
+            store = self._parts.store_of(visitor)
         try:
             return StoredArtifact(store, await store.stat(artifact_id))
         except ArtifactNotFound:
             sees_runs = visitor is None or visitor.operator
             if sees_runs:
-                file_of_run = await self._runs.artifact(artifact_id)
+                file_of_run = await self._parts.runs.artifact(artifact_id)
                 if file_of_run is not None:
                     return file_of_run
             raise
@@ -130,12 +107,12 @@ class ArtifactRoutes:
                 "artifacts": [artifact_meta(ref) for ref in page],
                 "next": "~".join(age_key(page[-1])) if len(rest) > limit else None,
                 "total": len(matching),
-                "retention": f"each artifact is {self._store.retention}" if self._store.retention else None,
+                "retention": f"each artifact is {self._parts.store.retention}" if self._parts.store.retention else None,
             }
         )
 
     async def _find_matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
-        store = self.store_of(visitor)
+        store = self._parts.store_of(visitor)
         session = query.get("session")
         if session:
             is_other_session = visitor.scope.session not in (None, session)
@@ -152,16 +129,16 @@ class ArtifactRoutes:
     async def _list_cached(self, store: ArtifactStore) -> list_[ArtifactRef]:
         """Return the artifacts of ``store``, a part of the whole store, oldest first. The listing of the whole is
         cached until it changes: listing 2,000 artifacts takes 30 times as long as reading the token."""
-        if self._store.retention:
+        if self._parts.store.retention:
             # Artifacts expire without a change of the token.
             return await store.list()
-        token = await self._store.change_token()
+        token = await self._parts.store.change_token()
         if token is None:
             return await store.list()
 
         listed = self._listing
         if token != self._listing_token:
-            listed = await self._store.list()
+            listed = await self._parts.store.list()
             max_cached = 20_000  # of about a KB each
             if len(listed) <= max_cached:
                 self._listing = listed
@@ -178,7 +155,7 @@ class ArtifactRoutes:
                 f"{stored.ref.filename} belongs to a batch run, which is read-only; delete its folder",
             )
         await stored.store.delete(stored.ref.id)
-        self._watcher.check_now()
+        self._parts.watcher.check_now()
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -197,12 +174,12 @@ class ArtifactRoutes:
         """Make a signed link. It expires no later than the visitor's token."""
         stored = await self._find_artifact(request, visitor)
         seconds = seconds_in(await read_json(request), "expires", 3600.0)
-        expires_at = self._signer.clock() + seconds
+        expires_at = self._parts.signer.clock() + seconds
         if visitor.expires_at is not None:
             expires_at = min(expires_at, visitor.expires_at)
 
-        base = self._public_url or f"{request.scheme}://{request.host}"
-        url = f"{base}{self._signer.link_path(stored.ref.id, expires_at)}"
+        base = self._parts.options.public_url or f"{request.scheme}://{request.host}"
+        url = f"{base}{self._parts.signer.link_path(stored.ref.id, expires_at)}"
         return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
@@ -221,15 +198,15 @@ def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
 class ThumbnailRoutes:
     """Handler for thumbnails. Each is made in a process of its own and cached. So is the fact that there is none."""
 
-    def __init__(self, artifacts: ArtifactRoutes) -> None:
-        self._artifacts = artifacts
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         #: Pictures by type and hash of the artifact, least recently used first; empty if there is none.
         self._pictures: OrderedDict[str, bytes] = OrderedDict()
         self._two_at_a_time = asyncio.Semaphore(2)
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Serve a PNG or JPEG. Answers 404 if there is no picture."""
-        store = self._artifacts.store_of(visitor)
+        store = self._parts.store_of(visitor)
         ref = await store.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
         if key not in self._pictures:
@@ -270,21 +247,15 @@ _PIECE = 256 << 10
 
 
 class UploadRoutes:
-    def __init__(
-        self, artifacts: ArtifactRoutes, watcher: StoreWatcher, options: Options, metrics: Metrics, limits: Limits
-    ) -> None:
-        self._artifacts = artifacts
-        self._watcher = watcher
-        self._max_bytes = options.max_upload_bytes
-        self._part_timeout = limits.part_timeout
-        self._allowed_types = [pattern.strip().lower() for pattern in options.upload_types.split(",")]
-        self._metrics = metrics
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._allowed_types = [pattern.strip().lower() for pattern in parts.options.upload_types.split(",")]
 
     async def accept(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Store the body as a file, or the files of a form.
 
         A form is refused at its first invalid file, but the files before that stay stored."""
-        store = self._artifacts.store_of(visitor)
+        store = self._parts.store_of(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
 
@@ -296,8 +267,8 @@ class UploadRoutes:
         except TimeoutError:
             raise RequestRefused(408, "TIMEOUT", SLOW_BODY) from None
 
-        self._metrics.uploads.inc(len(refs))
-        self._watcher.check_now()
+        self._parts.metrics.uploads.inc(len(refs))
+        self._parts.watcher.check_now()
         return json_response({"artifacts": [artifact_meta(ref) for ref in refs]}, status=201)
 
     async def _read_body(self, request: web.Request, store: ArtifactStore) -> ArtifactRef:
@@ -314,7 +285,7 @@ class UploadRoutes:
         try:
             reader = await request.multipart()
             while True:
-                async with asyncio.timeout(self._part_timeout):
+                async with asyncio.timeout(self._parts.limits.part_timeout):
                     part = await reader.next()
                 if part is None:
                     break
@@ -386,7 +357,7 @@ class UploadRoutes:
             yield piece
 
     def _max_file_bytes(self, store: ArtifactStore) -> int:
-        return min(self._max_bytes, store.max_bytes)
+        return min(self._parts.options.max_upload_bytes, store.max_bytes)
 
     def _too_large(self, store: ArtifactStore) -> RequestRefused:
         return RequestRefused(413, "TOO_LARGE", f"a file may have at most {self._max_file_bytes(store):,} bytes")

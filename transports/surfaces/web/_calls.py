@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -25,13 +25,12 @@ from ...protocol.messages import new_id
 from ...routing._given_files import GivenFile, accept_files
 from ...routing._result import Result
 from ...session._named_apps import is_app_name
-from ..shared._activity import Activity, CallRecord, LogGap, Subject, call_record
-from ..shared._apps import App, Apps, run_listed
+from ..shared._activity import CallRecord, LogGap, Subject, call_record
+from ..shared._apps import App, run_listed
 from ..shared._detached import DetachedCalls
-from ._access import Limits, Visitor
-from ._artifacts import ArtifactRoutes
+from ._access import Visitor
+from ._parts import Parts
 from ._responses import (
-    Metrics,
     RequestRefused,
     artifact_meta,
     json_response,
@@ -44,13 +43,12 @@ from ._views import ViewRoutes
 
 
 class AppRoutes:
-    """Handlers for connected apps. ``apps`` are the apps connected by this server; ``named`` are the names of apps in
-    the settings file."""
+    """Handlers for connected apps."""
 
-    def __init__(self, activity: Activity, apps: Apps, named: Collection[str]) -> None:
-        self._named = sorted(named)
-        self._activity = activity
-        self._apps = apps
+    def __init__(self, parts: Parts) -> None:
+        self._activity = parts.activity
+        self._apps = parts.apps
+        self._named = sorted(parts.named)
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         """List the apps, oldest connection first. The operator also gets the names of the settings file."""
@@ -181,24 +179,14 @@ class _WebCall:
 
 
 class CallRoutes:
-    """Handlers for the calls of one server. ``question_timeout`` is in seconds."""
+    """Handlers for the calls of one server."""
 
-    def __init__(
-        self,
-        activity: Activity,
-        calls: DetachedCalls,
-        apps: AppRoutes,
-        artifacts: ArtifactRoutes,
-        views: ViewRoutes,
-        *,
-        question_timeout: float,
-    ) -> None:
-        self._activity = activity
-        self._calls = calls
+    def __init__(self, parts: Parts, apps: AppRoutes, views: ViewRoutes) -> None:
+        self._parts = parts
+        self._activity = parts.activity
+        self._calls = parts.calls
         self._apps = apps
-        self._artifacts = artifacts
         self._views = views
-        self._question_timeout = question_timeout
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         session = request.query.get("session")
@@ -282,7 +270,7 @@ class CallRoutes:
 
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
 
-        call = _WebCall(new_id(), self._calls, self._question_timeout)
+        call = _WebCall(new_id(), self._calls, self._parts.options.question_timeout)
         record = replace(call_record(app, call.key, capability, detached=True), view=view)
 
         def call_app(_: _WebCall) -> Coroutine[object, object, Result]:
@@ -304,7 +292,7 @@ class CallRoutes:
                 case _:
                     message = "files must be [{param, artifact}] with uploaded artifacts"
                     raise RequestRefused(400, "INVALID_PARAMS", message)
-        accepted = await accept_files(references, store=self._artifacts.store_of(visitor), capability=capability)
+        accepted = await accept_files(references, store=self._parts.store_of(visitor), capability=capability)
         for param, content in accepted.items():
             set_path(params, param.split("."), content.binary)
 
@@ -313,14 +301,14 @@ class EventStream:
     """Event streams for at most ``max_listeners`` clients, of which one scope may have a quarter. The operator has no
     such share."""
 
-    def __init__(self, activity: Activity, metrics: Metrics, *, max_listeners: int, limits: Limits) -> None:
-        self._activity = activity
-        self._metrics = metrics
-        self._max_listeners = max_listeners
-        self._stall_timeout = limits.stall_timeout
+    def __init__(self, parts: Parts) -> None:
+        self._activity = parts.activity
+        self._metrics = parts.metrics
+        self._max_listeners = parts.options.max_listeners
+        self._stall_timeout = parts.limits.stall_timeout
         #: Tasks of the requests, with the scope of each visitor.
         self._listeners: dict[asyncio.Task[object], Scope] = {}
-        metrics.listeners.set_function(lambda: len(self._listeners))
+        parts.metrics.listeners.set_function(lambda: len(self._listeners))
 
     async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Send the events of the visitor's scope, in order and each event once.

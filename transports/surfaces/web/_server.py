@@ -29,6 +29,7 @@ from ..shared._listening import Connections, listening, url_host
 from ._access import LIMITS, Access, Limits, Options, Visitor
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes
 from ._calls import AppRoutes, CallRoutes, EventStream
+from ._parts import Parts
 from ._responses import Metrics, RequestRefused, error_response, json_response
 from ._runs import RunRoutes, ServedRuns
 from ._views import ResourceRoutes, ViewRoutes, frames_of_views
@@ -80,48 +81,22 @@ def _route(request: web.Request) -> str:
 
 
 class Site:
-    """The routes of one server. ``named`` are names of apps that may be connected."""
+    """The routes of one server."""
 
-    def __init__(
-        self,
-        store: ArtifactStore,
-        *,
-        options: Options,
-        access: Access,
-        activity: Activity,
-        apps: Apps,
-        calls: DetachedCalls,
-        limits: Limits,
-        named: Collection[str],
-        runs: ServedRuns,
-        signer: Signer,
-        watcher: StoreWatcher,
-    ) -> None:
+    def __init__(self, access: Access, parts: Parts) -> None:
         self._access = access
-        self._activity = activity
-        #: Metrics of this server; :func:`serve` records them.
-        self.metrics = Metrics()
-        self._artifacts = ArtifactRoutes(
-            store, watcher, signer, self.metrics, runs, public_url=options.public_url, limits=limits
-        )
-        self._thumbnails = ThumbnailRoutes(self._artifacts)
-        self._uploads = UploadRoutes(self._artifacts, watcher, options, self.metrics, limits)
-        self._events = EventStream(activity, self.metrics, max_listeners=options.max_listeners, limits=limits)
+        self._parts = parts
+        self._artifacts = ArtifactRoutes(parts)
+        self._thumbnails = ThumbnailRoutes(parts)
+        self._uploads = UploadRoutes(parts)
+        self._events = EventStream(parts)
         #: Ends all event streams, which would delay the shutdown of the application.
         self.close_streams = self._events.close
-        self._apps = AppRoutes(activity, apps, named)
-        self._views = ViewRoutes(limits)
-        self._calls = CallRoutes(
-            activity,
-            calls,
-            self._apps,
-            self._artifacts,
-            self._views,
-            question_timeout=options.question_timeout,
-        )
-        self._resources = ResourceRoutes(activity, limits)
-        self._runs = RunRoutes(runs)
-        self.metrics.apps.set_function(lambda: len(activity.apps))
+        self._apps = AppRoutes(parts)
+        self._views = ViewRoutes(parts.limits)
+        self._calls = CallRoutes(parts, self._apps, self._views)
+        self._resources = ResourceRoutes(parts.activity, parts.limits)
+        self._runs = RunRoutes(parts.runs)
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[trace_request, self._guard_request])
@@ -198,15 +173,15 @@ class Site:
 
         # Each value makes a time series, and clients may not add any.
         method = request.method if request.method in METH_ALL else "other"
-        self.metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
+        self._parts.metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
         return response
 
     async def _show_metrics(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         visitor.require_operator()
-        self.metrics.calls.clear()
-        for record in self._activity.calls.values():
-            self.metrics.calls.labels(record.status).inc()
-        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+        self._parts.metrics.calls.clear()
+        for record in self._parts.activity.calls.values():
+            self._parts.metrics.calls.labels(record.status).inc()
+        return web.Response(body=self._parts.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _response_of_framework(error: web.HTTPException) -> web.StreamResponse:
@@ -318,28 +293,25 @@ async def serve(
         public_url=options.public_url,
         max_requests=connections.max_requests_per_user,
     )
-    watcher = StoreWatcher(store, activity.store_changed)
-    apps = Apps(store, with_default_evidence(connect, options.evidence), activity, limit=options.max_apps)
-    calls = DetachedCalls(ledger, activity)
-    served_runs = ServedRuns(runs, activity.run_changed, limits)
-    site = Site(
-        store,
+    parts = Parts(
+        store=store,
         options=options,
-        access=access,
-        activity=activity,
-        apps=apps,
-        calls=calls,
         limits=limits,
-        named=named,
-        runs=served_runs,
+        metrics=Metrics(),
         signer=signer,
-        watcher=watcher,
+        watcher=StoreWatcher(store, activity.store_changed),
+        activity=activity,
+        apps=Apps(store, with_default_evidence(connect, options.evidence), activity, limit=options.max_apps),
+        calls=DetachedCalls(ledger, activity),
+        runs=ServedRuns(runs, activity.run_changed, limits),
+        named=named,
     )
+    parts.metrics.apps.set_function(lambda: len(activity.apps))
     use_global_providers()
 
     async with (
-        _running_parts(calls, watcher, served_runs, apps, activity),
-        _run_application(site, calls, connections, limits) as protocol_factory,
+        _running_parts(parts),
+        _run_application(Site(access, parts), parts, connections) as protocol_factory,
         listening(host, port, "--port", protocol_factory) as actual_port,
     ):
         # A server on all addresses can be reached at this one.
@@ -347,27 +319,25 @@ async def serve(
         url = f"http://{reachable_host}:{actual_port}/"
         public_url = f"{options.public_url}/" if options.public_url else url
         with registered(public_url, store.url):
-            yield Served(url, token, apps, activity, signer, connections, calls, public_url)
+            yield Served(url, token, parts.apps, activity, signer, connections, parts.calls, public_url)
 
 
 @asynccontextmanager
-async def _running_parts(
-    calls: DetachedCalls, watcher: StoreWatcher, runs: ServedRuns, apps: Apps, activity: Activity
-) -> AsyncIterator[None]:
+async def _running_parts(parts: Parts) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(calls.aclose)
-        await calls.restore()
-        await watcher.start()
-        stack.push_async_callback(watcher.aclose)
-        stack.push_async_callback(runs.aclose)
-        activity.on_artifacts = watcher.check_now
-        stack.push_async_callback(apps.aclose)
+        stack.push_async_callback(parts.calls.aclose)
+        await parts.calls.restore()
+        await parts.watcher.start()
+        stack.push_async_callback(parts.watcher.aclose)
+        stack.push_async_callback(parts.runs.aclose)
+        parts.activity.on_artifacts = parts.watcher.check_now
+        stack.push_async_callback(parts.apps.aclose)
         yield
 
 
 @asynccontextmanager
 async def _run_application(
-    site: Site, calls: DetachedCalls, connections: Connections, limits: Limits
+    site: Site, parts: Parts, connections: Connections
 ) -> AsyncIterator[Callable[[], asyncio.Protocol]]:
     """Yield the factory of protocols for the ``connections`` of the application."""
 
@@ -383,17 +353,17 @@ async def _run_application(
         access_log=None,
         # aiohttp's own would log the URLs of malformed requests, which may hold a signed link
         logger=logging.Logger("aiohttp", logging.CRITICAL),
-        shutdown_timeout=limits.shutdown_timeout,
+        shutdown_timeout=parts.limits.shutdown_timeout,
         handle_signals=False,
         handler_cancellation=True,  # stop work for clients that have disconnected
     )
     async with AsyncExitStack() as stack:
-        stack.enter_context(site.metrics.recording())
+        stack.enter_context(parts.metrics.recording())
         await runner.setup()
         assert runner.server is not None
         stack.push_async_callback(runner.cleanup)
         # Requests may wait for the end of a call, or for events, which would delay the shutdown.
-        stack.push_async_callback(calls.cancel_all)
+        stack.push_async_callback(parts.calls.cancel_all)
         stack.callback(site.close_streams)
         yield connections.protocol_factory(runner.server)
 
