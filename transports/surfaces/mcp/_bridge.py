@@ -112,7 +112,7 @@ class Bridge:
         self._fixed_tools = fixed_tools(options)
         self._calls = calls or DetachedCalls()
         self._owns_calls = calls is None
-        self._users = Users(store, connect, options, self._calls, activity, named)
+        self._users = Users(store, connect, options, self._calls, activity, named, self._describer)
         self.server: Server[None] = _SdkServer(
             "abp",
             version=package_version(),
@@ -131,7 +131,7 @@ class Bridge:
         )
         self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
-        add_tasks(self.server, self._user_of, self._describer)
+        add_tasks(self.server, self._user_of)
         _add_telemetry(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
@@ -209,7 +209,7 @@ class Bridge:
         connect_problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
         tool = self._find_tool(user, params.name)
-        tools = Tools(user, ctx, params, self._describer, reporter)
+        tools = Tools(user, ctx, params, reporter)
 
         try:
             require_scopes(user, params.name, arguments)

@@ -38,6 +38,7 @@ from ..shared._previews import document_text
 from ._artifacts import ArtifactDescriber, Fields, artifact_contents, over_limit, read_artifact
 from ._options import Options
 from ._results import text_result
+from ._users import User
 
 #: Function that returns bytes, given an offset and a length.
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
@@ -135,10 +136,10 @@ def _open_sent_file(
 class ArtifactTools:
     """Tools for the artifacts of one user. Each raises :class:`~transports.errors.ABPError`."""
 
-    def __init__(self, store: ArtifactStore, options: Options, describer: ArtifactDescriber) -> None:
-        self._store = store
-        self._options = options
-        self._describer = describer
+    def __init__(self, user: User) -> None:
+        self._store = user.store
+        self._options = user.options
+        self._describer = user.describer
 
     async def list(self, arguments: Mapping[str, Any]) -> CallToolResult:
         store = self._store

@@ -310,10 +310,9 @@ def _halve_largest_value(document: dict[str, object]) -> dict[str, object]:
 class DetachedTools:
     """Tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`."""
 
-    def __init__(self, user: User, describer: ArtifactDescriber) -> None:
+    def __init__(self, user: User) -> None:
         self._user = user
         self._max_answer_bytes = user.options.max_answer_bytes
-        self._describer = describer
         self._scope = user.store.scope
 
     async def start(
@@ -346,17 +345,18 @@ class DetachedTools:
         return {"resultType": "task", **_task_fields(started.record)}
 
     def _content_maker(self, app: App) -> MakeContent:
+        user = self._user
+
         async def make_content(event: CallFinished) -> bytes:
-            self._user.subscribers.resources_changed()
-            if event.result is not None:
-                options = self._user.options
-                result = await call_result(
-                    event.result, session=app.key, store=app.session.store, options=options, describer=self._describer
-                )
-            else:
+            user.subscribers.resources_changed()
+            if event.result is None:
                 error = event.error or ABPError("the call ended without a result")
-                result = error_result(error, self._max_answer_bytes, self._describer)
-            return result.model_dump_json(by_alias=True, exclude_none=True).encode()
+                content = error_result(error, self._max_answer_bytes, user.describer)
+            else:
+                content = await call_result(
+                    event.result, session=app.key, store=user.store, options=user.options, describer=user.describer
+                )
+            return content.model_dump_json(by_alias=True, exclude_none=True).encode()
 
         return make_content
 
@@ -384,7 +384,7 @@ class DetachedTools:
         kept_call = await self._user.calls.get(call_id, self._scope, wait=wait_seconds)
         if running is not None and running.latest_progress is not None:
             kept_call = replace(kept_call, record=replace(kept_call.record, progress=running.latest_progress))
-        return _kept_result(kept_call, self._max_answer_bytes, self._describer)
+        return _kept_result(kept_call, self._max_answer_bytes)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
         kept_call = await self._user.calls.cancel(str(arguments["call"]), self._scope)
@@ -405,7 +405,7 @@ def _running_call(user: User, call_id: str) -> ToolCall | None:
     return live.pending
 
 
-def _kept_result(call: KeptCall, max_bytes: int, describer: ArtifactDescriber) -> CallToolResult:
+def _kept_result(call: KeptCall, max_bytes: int) -> CallToolResult:
     """Return the result of a call, or its status while it is running. Raises :class:`~transports.errors.ABPError` if
     there is no result: the outcome is unknown, or the result has expired."""
     if call.content is not None:
@@ -473,8 +473,8 @@ def _task_fields(record: CallRecord) -> dict[str, object]:
     }
 
 
-def add_tasks(server: Server[None], user_of: Callable[[Context], User], describer: ArtifactDescriber) -> None:
-    tasks = _Tasks(user_of, describer)
+def add_tasks(server: Server[None], user_of: Callable[[Context], User]) -> None:
+    tasks = _Tasks(user_of)
     server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", _TaskParams, tasks.get)
     server.add_request_handler("tasks/update", _UpdateTaskParams, tasks.update)
@@ -482,9 +482,8 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], describe
 
 
 class _Tasks:
-    def __init__(self, user_of: Callable[[Context], User], describer: ArtifactDescriber) -> None:
+    def __init__(self, user_of: Callable[[Context], User]) -> None:
         self._user_of = user_of
-        self._describer = describer
 
     async def get(self, ctx: Context, params: _TaskParams) -> dict[str, Any]:
         user = self._require_user(ctx)
@@ -502,7 +501,7 @@ class _Tasks:
             return task
 
         try:
-            result = _kept_result(call, user.options.max_answer_bytes, self._describer)
+            result = _kept_result(call, user.options.max_answer_bytes)
         except ABPError as error:
             return {**task, "status": "failed", "error": {"code": INTERNAL_ERROR, "message": str(error)}}
         content = result.model_dump(by_alias=True, mode="json", exclude_none=True)

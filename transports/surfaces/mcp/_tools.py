@@ -23,7 +23,6 @@ from ...protocol.schema import as_meant, tool_arguments
 from ...routing._result import Result
 from ..shared._apps import App, Apps, run_listed
 from ..shared._capability_tools import app_arguments, parameters_line, tool_name
-from ._artifacts import ArtifactDescriber
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._files import ArtifactTools, with_files
 from ._hosts import allowed_extension, check_host, screenshot_url
@@ -48,22 +47,14 @@ Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
 class Tools:
     """Tools for one request of one user. Each raises :class:`~transports.errors.ABPError`, which becomes a result."""
 
-    def __init__(
-        self,
-        user: User,
-        ctx: Context,
-        params: CallToolRequestParams,
-        describer: ArtifactDescriber,
-        reporter: ProgressReporter,
-    ) -> None:
+    def __init__(self, user: User, ctx: Context, params: CallToolRequestParams, reporter: ProgressReporter) -> None:
         self._user = user
         self._options = user.options
         self._ctx = ctx
         self._params = params
-        self._describer = describer
         self._reporter = reporter
-        self._artifacts = ArtifactTools(user.store, user.options, describer)
-        self._detached = DetachedTools(user, describer)
+        self._artifacts = ArtifactTools(user)
+        self._detached = DetachedTools(user)
 
     async def call_fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
@@ -240,7 +231,7 @@ class Tools:
             session=None if app is None else app.key,
             store=self._user.store,
             options=self._options,
-            describer=self._describer,
+            describer=self._user.describer,
             opened=_describe_opened_view(call.opened_view) if call.opened_view else None,
         )
 

@@ -47,6 +47,7 @@ from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, StoreChange, StoreWatcher
 from ..shared._apps import App, Apps, Connect, PendingCall
 from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls
+from ._artifacts import ArtifactDescriber
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 
@@ -437,6 +438,7 @@ class User:
             counted=partial(users.count_apps, name),
         )
         self.calls = users.calls
+        self.describer = users.describer
         self.connections = Connections(self.apps, users.calls.ledger)
         self.subscribers = Subscribers(store, self.apps)
         #: Calls under way that concern no app.
@@ -615,6 +617,7 @@ class Users:
     calls: DetachedCalls
     activity: Activity | None
     named: Mapping[str, AppEntry]
+    describer: ArtifactDescriber = field(default_factory=ArtifactDescriber)
     _users: dict[tuple[str, str | None], User] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
     _run_id: str = field(default_factory=lambda: secrets.token_hex(8))
