@@ -91,7 +91,6 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
 
 
 async def _find_similar(store: ArtifactStore, name: str) -> list[ArtifactRef]:
-    """Return the artifacts whose id begins with ``name``, or else those with this file name; none for an empty name."""
     if not name:
         return []
     refs = await store.list()

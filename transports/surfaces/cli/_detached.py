@@ -99,7 +99,6 @@ async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as
 
 
 def _error_of(call: Mapping[str, Any]) -> ABPError:
-    """Return the error of a call that has ended without a result; ``call`` is its record."""
     result = call["result"] or {}
     problem = result.get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")

@@ -216,7 +216,6 @@ def aligned_rows(rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()
 
 
 def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Collection[int] = ()) -> None:
-    """Print rows in aligned columns on stdout; the columns ``numbers`` are aligned to the right."""
     for line in aligned_rows(rows, numbers=numbers):
         print_text(indent + line)
 

@@ -284,7 +284,6 @@ def _parse_number(text: str, kind: str) -> int | float:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the values of a choice with their titles; empty for any other field."""
     titled = schema.get("oneOf", schema.get("anyOf"))
     if titled:
         return [(choice["const"], choice["title"]) for choice in titled]

@@ -423,7 +423,6 @@ async def _read_from_servers(apps: Iterable[App], uri: str) -> tuple[App, Result
 
 
 async def _servers_to_try(apps: Iterable[App], uri: str) -> list[App]:
-    """Return the servers that may have the resource: those that list it, or else all."""
     servers = [app for app in apps if app.session.resources.available]
     if len(servers) <= 1:
         return servers

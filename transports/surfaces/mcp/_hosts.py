@@ -137,7 +137,6 @@ class PictureHosts:
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host. Raises :class:`~transports.errors.UsageError` for an unknown host."""
     try:
         resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:

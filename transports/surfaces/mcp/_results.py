@@ -166,7 +166,6 @@ def _short_reference(ref: ArtifactRef) -> dict[str, object]:
 
 
 def _image_blocks(pictures: Sequence[Picture]) -> tuple[list[ContentBlock], int]:
-    """Return each image as a block, after its label if it has one, and the bytes of all labels."""
     blocks: list[ContentBlock] = []
     label_bytes = 0
     for picture in pictures:
@@ -333,7 +332,6 @@ class DetachedTools:
         return text_result(text, {"success": True, **_record_document(record)}, self._max_answer_bytes)
 
     async def adopt(self, call: ToolCall, app: App, capability: str) -> dict[str, object]:
-        """Detach a running call from its request, and return it as a new task."""
         record = call_record(app, call.id, capability, detached=True)
         call.detached = True
         call.on_question = partial(self._user.calls.question_changed, call.id)

@@ -396,7 +396,6 @@ class _Repair:
 
 
 def _types_in(value: object) -> list[str]:
-    """Return the types in the value of ``type``, each once, in lower case."""
     kinds: list[str] = []
     for kind in _as_list(value):
         if not isinstance(kind, str):

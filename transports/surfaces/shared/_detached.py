@@ -468,7 +468,6 @@ class DetachedCalls:
             self._activity.question_changed(call_id, question)
 
     def find_live(self, call_id: str, scope: Scope) -> LiveCall | None:
-        """Return a running call of this server if ``scope`` covers it, otherwise ``None``."""
         live = self._live.get(call_id)
         if live is None or not scope.covers(live.record.scope):
             return None

@@ -273,7 +273,6 @@ class Access:
         return None
 
     def _holder_of_token(self, token: str) -> Visitor | None:
-        """Return the visitor of a configured token or of a scope token; ``None`` if it is not valid."""
         visitor = holder_of(token, self._tokens)
         if visitor is not None:
             return visitor

@@ -220,7 +220,6 @@ class ThumbnailRoutes:
         return web.Response(body=picture, content_type=mime_type, headers=headers)
 
     def _cache_picture(self, key: str, picture: bytes) -> None:
-        """Add a thumbnail to the cache, or empty bytes if there is none, and remove the least recently used ones."""
         self._pictures[key] = picture
         max_bytes = 16 << 20
         max_pictures = 2000  # most of which may have no bytes
