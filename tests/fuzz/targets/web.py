@@ -69,7 +69,7 @@ def headers(data: bytes) -> None:
     representation = Representation.from_headers(fields)
     assert representation.total is None or representation.total >= 0
     representation.matches(fields)
-    content_coding(fields)
+    content_coding(CIMultiDictProxy(fields))
     is_part(CIMultiDictProxy(fields), range_requested=False)
     for value in fields.values():
         span = content_range(CIMultiDictProxy(CIMultiDict({"Content-Range": value})))

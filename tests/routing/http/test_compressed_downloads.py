@@ -87,11 +87,12 @@ async def test_uncompressed_body_is_accepted_unchanged(get: Get, serve: Serve) -
     [
         {"Content_Encoding": "compress"},
         {"Content_Encoding": "gzip, br"},
+        {"Content_Encoding": "gzip\r\nContent-Encoding: gzip"},
         {"Content_Length": "", "Transfer_Encoding": "gzip, chunked"},
         {"Content_Length": "", "Content_Encoding": "gzip", "Transfer_Encoding": "gzip, chunked"},
         {"Content_Encoding": "gzip", "Content_Range": "bytes 0-9/20"},
     ],
-    ids=["unknown", "two", "transfer", "both", "part"],
+    ids=["unknown", "two", "in-two-headers", "transfer", "both", "part"],
 )
 async def test_unsupported_codings_are_rejected_despite_accept_compression(
     get: Get, serve: Serve, headers: dict[str, str]

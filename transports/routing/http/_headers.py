@@ -135,15 +135,16 @@ def _has_several_parts(headers: Mapping[str, str]) -> bool:
     return normalise_mime(headers.get("Content-Type")) == "multipart/byteranges"
 
 
-def content_coding(headers: Mapping[str, str]) -> str | None:
-    """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes."""
+def content_coding(headers: CIMultiDictProxy[str]) -> str | None:
+    """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes.
+
+    Several codings, in one header or in several, are separated by a comma and a space."""
     if content_length(headers) == 0:
         # Servers name the coding of their other bodies here, too. Nothing cannot be decoded.
         return None
-    coding = headers.get("Content-Encoding", "").strip().lower()
-    if coding in ("", "identity"):
-        return transfer_coding(headers)
-    return coding
+    listed = ",".join(headers.getall("Content-Encoding", ())).lower().split(",")
+    codings = [coding.strip() for coding in listed if coding.strip() not in ("", "identity")]
+    return ", ".join(codings) or transfer_coding(headers)
 
 
 def transfer_coding(headers: Mapping[str, str]) -> str | None:
