@@ -310,6 +310,29 @@ async def test_unknown_encoding_warning_comes_with_result(
     assert any("unknown Content-Encoding 'binary'" in warning for warning in result.warnings), result.warnings
 
 
+@each_row(
+    ("served", "declared", "is_odd"),
+    [
+        ("application/json", "application/pdf", True),
+        ("application/problem+json; charset=utf-8", "Image/PNG", True),
+        ("application/json", "application/geo+json", False),
+        ("application/json", "text/csv", False),
+        ("application/json", None, False),
+        ("text/plain", "application/x-tar", False),  # what servers call types that they do not know
+    ],
+)
+async def test_json_in_place_of_a_file_is_a_warning(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: str, declared: str | None, is_odd: bool
+) -> None:
+    monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
+    server = await serve(reply(b'{"error":{"code":404}}', Content_Type=served))
+    reference = {"downloadUrl": server.url + "/f", "mimeType": declared}
+    transport = MemoryTransport({"take": answering({"file": reference})})
+    async with connect("memory:", transport=transport, store=tmp_path) as app:
+        warnings = (await app.call("take")).warnings
+    assert [", but its server sent" in warning for warning in warnings] == [True] * is_odd
+
+
 # --- 32: slow servers ----------------------------------------------------------------------------------------------
 
 
