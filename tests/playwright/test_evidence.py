@@ -19,7 +19,7 @@ from tests.support.fake_page import SECRET, FakePage
 from transports._internal.redaction import REDACTED, EvidenceRedactor
 from transports.playwright._evidence import LIMITS, Limits, PageEvidence
 from transports.playwright._evidence_kinds import KINDS
-from transports.playwright._evidence_secrets import clean_body, clean_entry, clean_trace
+from transports.playwright._evidence_secrets import clean_body, clean_entry, clean_event, clean_trace
 
 
 async def recorded(page: Any, limits: Limits = LIMITS) -> tuple[Any, list[str]]:
@@ -222,6 +222,47 @@ def test_named_secret_is_masked_in_any_body_format(kind: str) -> None:
 def test_secret_of_body_is_removed_elsewhere_whatever_its_declared_type(mime_type: str, body: str) -> None:
     clean_body(body, mime_type, first := EvidenceRedactor())
     assert first.with_values().text(f"later {SECRET}") == f"later {REDACTED}"
+
+
+def test_field_in_plain_text_is_removed_elsewhere() -> None:
+    clean_body(f"Hi <input type=password value={SECRET}>", "text/plain", first := EvidenceRedactor())
+    assert first.with_values().text(f"later {SECRET}") == f"later {REDACTED}"
+
+
+def test_cookie_of_entry_is_removed_elsewhere() -> None:
+    cookie = {"name": "theme", "value": SECRET}
+    clean_entry({"request": {"cookies": [cookie]}}, first := EvidenceRedactor())
+    assert first.with_values().text(f"later {SECRET}") == f"later {REDACTED}"
+
+
+@pytest.mark.parametrize(
+    "data", [gzip.compress(b"password=hunter22"), f"\xff\nAuthorization: Bearer {SECRET}".encode("latin-1")]
+)
+def test_binary_content_that_is_compressed_or_has_marked_secret_is_left_out(data: bytes) -> None:
+    content = {"mimeType": "application/octet-stream", "text": base64.b64encode(data).decode(), "encoding": "base64"}
+    entry: Any = clean_entry({"response": {"content": content}}, EvidenceRedactor())
+    assert entry["response"]["content"]["text"] == ""
+    harmless = {**content, "text": base64.b64encode(b"\xff\x00picture").decode()}
+    assert clean_entry({"response": {"content": harmless}}, EvidenceRedactor()) == {"response": {"content": harmless}}
+
+
+def test_snapshot_keeps_its_texts_but_their_secrets_are_removed() -> None:
+    text = f'{{ "password":  "{SECRET}" }}'
+    event = {"type": "frame-snapshot", "snapshot": {"html": ["PRE", {}, text]}}
+    clean_event(event, first := EvidenceRedactor())
+    cleaned = {"type": "frame-snapshot", "snapshot": {"html": ["PRE", {}, text.replace(SECRET, REDACTED)]}}
+    assert clean_event(event, first.with_values()) == cleaned
+
+
+def test_field_without_name_is_masked_entirely() -> None:
+    body = _MULTI.format("filename=a", "", "anything")
+    assert clean_body(body, _PARTS, EvidenceRedactor()) == body.replace("anything", REDACTED)
+
+
+def test_json_as_deep_as_the_parser_allows_is_masked_or_redacted() -> None:
+    lines = ["[" * depth + f'{{"password":"{SECRET}"}}' + "]" * depth for depth in (50, 250, 400, 490)]
+    cleaned = clean_body("\n".join(["first", *lines, "last"]), "text/plain", EvidenceRedactor())
+    assert SECRET not in cleaned and cleaned.startswith("first\n") and cleaned.endswith("\nlast")
 
 
 def test_secret_text_that_is_json_is_removed_as_it_was_written() -> None:

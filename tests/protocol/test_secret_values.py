@@ -119,6 +119,16 @@ def test_long_text_is_redacted_in_pieces_without_losing_text() -> None:
 
 def test_secret_in_key_is_redacted_but_format_keys_are_kept() -> None:
     redactor = redactor_after({"password": "snapshot"})
-    tree = {"as snapshot of": 1, "snapshot": [{"url-snapshot": 2}]}
-    assert redactor.tree(tree) == {"as <redacted> of": 1, "<redacted>": [{"url-<redacted>": 2}]}
-    assert redactor.tree(tree, lambda _: False) == {"as <redacted> of": 1, "snapshot": [{"url-<redacted>": 2}]}
+    tree = {"as snapshot of": 1, "snapshot": [{"url-snapshot": "snapshot"}]}
+    assert redactor.tree(tree) == {"as <redacted> of": 1, "<redacted>": [{"url-<redacted>": REDACTED}]}
+    kept = {"as <redacted> of": 1, "snapshot": [{"url-<redacted>": REDACTED}]}
+    assert redactor.tree(tree, lambda _: False) == kept
+
+
+def test_number_that_is_known_is_masked_and_learned_one_is_not() -> None:
+    KNOWN_SECRETS.add("PIN", "12345678901")
+    try:
+        redactor = redactor_after({"pin": 7654321})
+        assert redactor.tree([12345678901, 7654321, "7654321"]) == ["${SECRET:PIN}", 7654321, REDACTED]
+    finally:
+        KNOWN_SECRETS.forget()

@@ -114,6 +114,11 @@ def test_secret_split_across_frames_is_masked_in_each() -> None:
             assert frames[0] == "said " and frames[3] == " and on"
 
 
+def test_secret_is_not_found_across_texts_of_a_tree() -> None:
+    tree = {"first": VALUE[:9], "second": VALUE[9:], VALUE[:9]: [VALUE[9:]]}
+    assert known_of(VALUE).tree(tree) is tree
+
+
 def test_numeric_secret_is_masked_as_number() -> None:
     known = known_of("12345678901")
     known.add("PRICE", "000123456.750")
