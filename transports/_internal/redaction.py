@@ -426,7 +426,7 @@ class EvidenceRedactor(Redactor):
 
     def _blank_values(self, value: object) -> object:
         blanked = super()._blank_values
-        if isinstance(value, dict) and "domain" in value and "mimeType" not in value:
+        if isinstance(value, dict) and {"name", "value"} <= value.keys() and "mimeType" not in value:
             # Fields of a cookie are replaced together with its value but are not secrets.
             harmless = {"name", "domain", "path", "expires", "sameSite"}
             return {key: REDACTED if key in harmless else blanked(item) for key, item in value.items()}

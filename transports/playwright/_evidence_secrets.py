@@ -360,11 +360,8 @@ def clean_entry(entry: object, redactor: EvidenceRedactor) -> object:
 
 
 def _clean_side(side: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, Any]:
-    """Clean the query and the bodies of the request or the response of an entry, and remember its cookies."""
+    """Clean the query and the bodies of the request or the response of an entry."""
     side = dict(side)
-    for cookie in side.get("cookies") or ():
-        if isinstance(cookie, dict):
-            redactor.remember(str(cookie.get("value", "")))
     query = side.get("queryString")
     if isinstance(query, list):
         side["queryString"] = [_clean_query_pair(pair, redactor) for pair in query]
