@@ -120,11 +120,12 @@ async def write():
     return most
 async def look(store, stopped):
     problems = []
-    while not os.path.exists(stopped):
+    while not os.path.exists(stopped) and os.getppid() == parent:
         await store.list()
         problems += (await store.fsck()).problems
     return problems
 stopped = sys.argv[1] + ".stopped"
+parent = os.getpid()
 pids = []
 for number in range(2):
     if not (pid := os.fork()):
