@@ -145,7 +145,8 @@ async def test_server_resources_are_recorded_and_replayed(tmp_path: Path, views_
 
 async def test_replay_accepts_only_view_options(tmp_path: Path, views_address: str) -> None:
     file = tmp_path / "server.jsonl"
-    await connect(views_address, store=tmp_path / "store", record=file)
+    async with connect(views_address, store=tmp_path / "store", record=file):
+        pass
     with pytest.raises(UsageError, match="profile= cannot be combined with a recording"):
         connect(f"replay:{file}", profile=tmp_path / "profile")
     header = {"abp_recording": 1, "transport": "playwright"}
