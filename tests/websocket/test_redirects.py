@@ -87,6 +87,7 @@ async def test_invalid_redirects_are_not_followed(location: str | None, said: st
             async with await session_of(app):
                 pass
         assert "s3cret" not in failed.value.message and len(redirecting.seen) <= 6
+        assert location or failed.value.details["status"] == 307
 
 
 @pytest.mark.load
