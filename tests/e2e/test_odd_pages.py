@@ -332,6 +332,22 @@ async def test_svg_page_exchanges_large_files(browser: Browser, tmp_path: Path) 
         assert (await app.call("size", {"file": bytes(1 << 20)})).data == {"size": 1 << 20}
 
 
+@pytest.mark.parametrize("reloads", [1, 2])
+async def test_page_that_reloads_while_its_app_begins_is_opened(connected: Open, reloads: int) -> None:
+    """As a page does that has installed its first service worker."""
+    begin = f"""{{
+      const initialize = abp.initialize, count = Number(localStorage.count ?? 0);
+      abp.initialize = () => {{
+        if (count >= {reloads}) return initialize();
+        localStorage.count = count + 1;
+        location.reload();
+        return new Promise(() => {{}});
+      }};
+    }}"""
+    async with connected(html("count: () => Number(localStorage.count)") + f"<script>{begin}</script>") as app:
+        assert (await app.call("count")).data == reloads
+
+
 async def test_window_prints_again_once_the_session_has_ended(context: BrowserContext) -> None:
     await context.add_init_script("window.print = () => { window.printed = true; };")
     page = await context.new_page()

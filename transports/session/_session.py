@@ -27,6 +27,7 @@ from ..errors import (
     ABPError,
     CallTimeout,
     CapabilityError,
+    ContextLost,
     Disconnected,
     ProtocolError,
     TooLarge,
@@ -249,7 +250,7 @@ class Session(OpenedHere):
             # Before the handshake, during which the app may send events already.
             await stack.enter_async_context(self._events)
             # A transport that used up the time still leaves the app a second to answer.
-            await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
+            await self._begin(max(deadline - time.monotonic(), 1.0))
             self.resources.policy = self._results.policy_for(self.info.id).resources
             if discovery is not None:
                 await self._handshake.apply_manifest(discovery)
@@ -283,6 +284,16 @@ class Session(OpenedHere):
         opened.set()
         await loading
         return discovery
+
+    async def _begin(self, seconds: float) -> None:
+        """Initialize the app. A page may reload meanwhile, as many do once they have installed their service worker;
+        then the transport opens it again, and the connection initializes it."""
+        try:
+            await self._handshake.initialize(seconds)
+        except ContextLost:
+            if not self.transport.features.reconnects:
+                raise
+            await self._connection.wait_until_ready(seconds, self._connect_timeout)
 
     async def _shut_down(self) -> None:
         with contextlib.suppress(ABPError, TimeoutError):
