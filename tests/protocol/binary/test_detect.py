@@ -932,6 +932,9 @@ def test_mcp_block_content_is_found_in_its_standard_field() -> None:
         assert (found.path, found.layer) == (place, "typed")
         assert isinstance(found.binary, BinaryData)
         assert (found.binary.mime_type, found.binary.filename) == ("image/png", "b.png")
+    # The last segment of an address may be no name of a file.
+    (found,) = find({**resource, "uri": "note:///today/.."})
+    assert isinstance(found.binary, BinaryData) and found.binary.filename is None
     assert find({"type": "resource", "resource": {"uri": "a", "blob": 5}}) == []
     (found,) = find([{"type": "image", "data": BinaryData(b"x", "image/gif"), "mimeType": "image/png"}])
     assert found.binary == BinaryData(b"x", "image/png") and found.path == (0, "data")
