@@ -46,8 +46,8 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
         [
             f"tests/artifacts/test_{name}.py"
             for name in (
-                *("bounds", "bad_metadata", "clock", "contract", "durability", "export", "finding"),
-                *("local", "local_damage", "none", "open_store", "races", "strays", "words"),
+                *("bounds", "contract", "durability", "export", "finding"),
+                *("local", "local_damage", "metadata", "none", "open_store", "races", "strays", "words"),
             )
         ],
     ),
