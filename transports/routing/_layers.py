@@ -357,7 +357,7 @@ class Fetcher:
         served = fetched.content_type or ""
         if is_binary_mime(declared) and "json" in served and "json" not in declared:
             # Many servers send their errors so, with status 200.
-            warnings.append(f"declared as {declared}, but its server sent {served}; look whether it is an error")
+            warnings.append(f"declared as {declared}, but its server sent {served}; it may be an error message")
         return described, warnings
 
     def content_url(self, binary: BinaryData) -> str | None:
