@@ -237,7 +237,9 @@ def test_value_of_cookie_is_removed_elsewhere_but_not_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [gzip.compress(b"password=hunter22"), f"\xff\nAuthorization: Bearer {SECRET}".encode("latin-1")]
+    "data",
+    [gzip.compress(b"password=hunter22"), f"\xff\nAuthorization: Bearer {SECRET}".encode("latin-1")],
+    ids=["compressed", "marked-secret"],
 )
 def test_binary_content_that_is_compressed_or_has_marked_secret_is_left_out(data: bytes) -> None:
     content = {"mimeType": "application/octet-stream", "text": base64.b64encode(data).decode(), "encoding": "base64"}
