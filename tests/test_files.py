@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,3 +154,23 @@ def test_user_without_home_can_start_browser_and_is_told_what_needs_one(tmp_path
     assert find_server("file:///a") is None
     with pytest.raises(StoreError, match="this user has no home folder; set HOME"):
         signing_key()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: LocalStore(),
+        lambda: Browser().__aenter__(),
+    ],
+)
+async def test_system_without_temporary_folder_is_reported(
+    use: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that is read-only."""
+
+    def find_none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", find_none)
+    with pytest.raises(UsageError, match="set TMPDIR to one that can"):
+        await use()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from . import artifacts, sync
+from ._internal.files import temp_folder
 from ._internal.lazy import needing
 from ._internal.tasks import in_thread
 from .artifacts._files import map_os_errors, write_all
@@ -151,7 +152,7 @@ def _file_for(ref: ArtifactRef) -> FileIO:
 
 
 def _temporary_errors() -> AbstractContextManager[None]:
-    return map_os_errors("copy an artifact", Path(tempfile.gettempdir()), other="name another one with TMPDIR")
+    return map_os_errors("copy an artifact", temp_folder(), other="name another one with TMPDIR")
 
 
 def _store_of(store: object) -> artifacts.ArtifactStore:

@@ -82,3 +82,18 @@ def user_folder(find: Callable[[], Path]) -> Path:
     if not folder.is_absolute():
         raise FileNotFoundError(errno.ENOENT, "this user has no home folder; set HOME", "~")
     return folder
+
+
+def temp_folder() -> Path:
+    """Return the folder for temporary files.
+
+    Raises :class:`~transports.errors.UsageError` if there is none to which this process can write."""
+    import tempfile  # late: most programs that load this module make no temporary files
+
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        raise UsageError(
+            "no folder for temporary files can be written (is the file system read-only, or full?); "
+            "set TMPDIR to one that can"
+        ) from None

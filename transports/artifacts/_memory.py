@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Unpack
 
 from .._internal.arguments import checked
+from .._internal.files import temp_folder
 from .._internal.tasks import in_thread
 from .._internal.telemetry import span
 from ..errors import ArtifactNotFound, Corrupt, UsageError, spelled
@@ -51,7 +52,7 @@ class SpooledFile(StagedFile):
     @property
     def path(self) -> Path:
         if self._folder is None:
-            with map_os_errors("make a temporary folder", Path(tempfile.gettempdir())):
+            with map_os_errors("make a temporary folder", temp_folder()):
                 _remove_left_folders()
                 self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
         return self._folder / "content"
@@ -111,7 +112,7 @@ class BufferedFile(SpooledFile):
 @cache
 def _remove_left_folders() -> None:
     """Remove the folders of killed processes, once per process."""
-    for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
+    for folder in temp_folder().glob("abp-spool-*"):
         writer = re.match(r"abp-spool-([0-9]{1,9})-", folder.name)
         if writer is None:
             continue

@@ -33,7 +33,7 @@ from weakref import WeakSet
 
 import psutil
 
-from .._internal.files import user_folder
+from .._internal.files import temp_folder, user_folder
 from .._internal.tasks import no_processes
 from .._internal.telemetry import OPEN_BROWSERS
 from ..artifacts._files import belongs_to_us, try_lock
@@ -711,7 +711,7 @@ def _remove_folder(folder: Path) -> None:
 
 def sweep() -> None:
     """Remove the run folders of processes that have ended."""
-    for base in {Path(tempfile.gettempdir()), _SHORT_BASE}:
+    for base in {temp_folder(), _SHORT_BASE}:
         for folder in base.glob("abp-run-*"):
             with contextlib.suppress(OSError):
                 _remove_abandoned(folder)
@@ -742,7 +742,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 def _base_folder(longest: int) -> Path:
     """Return the parent of a run folder: the temp folder, or ``/tmp`` if its path is longer than ``longest`` bytes."""
-    base = Path(tempfile.gettempdir())
+    base = temp_folder()
     if len(os.fsencode(base)) > longest and os.access(_SHORT_BASE, os.W_OK):
         return _SHORT_BASE
     return base

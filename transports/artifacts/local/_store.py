@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from ..._internal.arguments import checked
-from ..._internal.files import expand_home
+from ..._internal.files import expand_home, temp_folder
 from ..._internal.tasks import in_thread
 from ...errors import StoreError, StoreFull, StoreUnavailable, UsageError
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
@@ -228,7 +227,7 @@ def default_root() -> Path:
 
 
 def _documented_root() -> Path:
-    return Path(tempfile.gettempdir()) / "abp-mcp-bridge"
+    return temp_folder() / "abp-mcp-bridge"
 
 
 @lru_cache(maxsize=8)
