@@ -37,6 +37,7 @@ from ..protocol._capabilities import MAX_CAPABILITIES
 from ..protocol._plain_text import proxy_advice
 from ..protocol._strict_json import MAX_VALUES, is_larger, parser_limits
 from ..protocol.messages import Message, package_version
+from ._events import is_event_stream
 from ._servers import HttpServer, Server, StdioServer, http_client
 from ._stdio import CHUNK_BYTES
 from ._streams import Aside, Stderr, Streams, http_streams, is_size_error, repair_tools, stdio_streams
@@ -229,7 +230,7 @@ class Connection:
                 http_client(self.server, auth=self._auth, timeout=timeout) as client,
                 client.stream("GET", self.server.url, headers={"Accept": "text/event-stream"}) as response,
             ):
-                if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                if not is_event_stream(response):
                     return False
                 async for event in httpx2.EventSource(response, max_event_size=CHUNK_BYTES):
                     return event.event == "endpoint"
