@@ -182,31 +182,32 @@ async def test_gallery_works_beside_bridge(tmp_path: Path, monkeypatch: pytest.M
     expired = await put_two_hours_ago(LocalStore(tmp_path / "out"), monkeypatch)
     env = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), "ABP_SERVE_TOKEN": TOKEN}
     async with serve_fixture() as fixture:
-        errors = (tmp_path / "err").open("w+")
-        args = [*ABP[1:], "mcp", "--gallery", "--ttl", "1h", "--app", fixture.ws_url]
-        transport = stdio_client(StdioServerParameters(command=ABP[0], args=args, env=env), errlog=errors)
-        async with Client(transport) as mcp:
-            retention, note = (tmp_path / "err").read_text().splitlines()[:2]
-            assert retention.startswith("abp: files stay in ") and note.startswith("abp: gallery: http://127.0.0.1:")
-            await eventually(lambda: not expired.exists())
-            async with client(note.split()[2].partition("#")[0], TOKEN) as web, Listening(web, None) as events:
-                async with asyncio.timeout(15):
-                    while not (apps := (await web.get("/apps")).json["apps"]):
-                        await asyncio.sleep(0.05)
-                (app,) = apps
-                answer = await mcp.call_tool("abp_data_csv", {"rows": [{"a": 1}]})
-                call = (await events.until("call_finished", capability="data.csv"))[2]
-                assert call["session"] == app["session"] == answer.structured_content["session"]
-                stored = (await events.until("artifact_stored"))[2]
-                assert stored["call"] == call["id"] and stored["id"] == files_of(answer.structured_content)[0]["id"]
-                # and the other way: what is called from the page goes through the bridge's app
-                made = await web.post(
-                    f"/apps/{app['session']}/calls", {"capability": "data.csv", "params": {"rows": []}}
+        with (tmp_path / "err").open("w+") as errors:
+            args = [*ABP[1:], "mcp", "--gallery", "--ttl", "1h", "--app", fixture.ws_url]
+            transport = stdio_client(StdioServerParameters(command=ABP[0], args=args, env=env), errlog=errors)
+            async with Client(transport) as mcp:
+                retention, note = (tmp_path / "err").read_text().splitlines()[:2]
+                assert retention.startswith("abp: files stay in ") and note.startswith(
+                    "abp: gallery: http://127.0.0.1:"
                 )
-                await events.until("call_finished", id=made.json["id"])
-                assert (await web.ask("DELETE", f"/apps/{app['session']}")).status == 204
-                assert (await mcp.call_tool("abp_status", {})).structured_content["sessions"] == []
-        errors.close()
+                await eventually(lambda: not expired.exists())
+                async with client(note.split()[2].partition("#")[0], TOKEN) as web, Listening(web, None) as events:
+                    async with asyncio.timeout(15):
+                        while not (apps := (await web.get("/apps")).json["apps"]):
+                            await asyncio.sleep(0.05)
+                    (app,) = apps
+                    answer = await mcp.call_tool("abp_data_csv", {"rows": [{"a": 1}]})
+                    call = (await events.until("call_finished", capability="data.csv"))[2]
+                    assert call["session"] == app["session"] == answer.structured_content["session"]
+                    stored = (await events.until("artifact_stored"))[2]
+                    assert stored["call"] == call["id"] and stored["id"] == files_of(answer.structured_content)[0]["id"]
+                    # and the other way: what is called from the page goes through the bridge's app
+                    made = await web.post(
+                        f"/apps/{app['session']}/calls", {"capability": "data.csv", "params": {"rows": []}}
+                    )
+                    await events.until("call_finished", id=made.json["id"])
+                    assert (await web.ask("DELETE", f"/apps/{app['session']}")).status == 204
+                    assert (await mcp.call_tool("abp_status", {})).structured_content["sessions"] == []
 
 
 async def test_bridge_users_see_own_artifacts_in_gallery(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ class Listening:
         self._headers = {"Authorization": f"Bearer {web.token}"}
         if last is not None:
             self._headers["Last-Event-ID"] = str(last)
+        self._passed_over: list[tuple[int, str, Any]] = []
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None)
@@ -133,11 +134,20 @@ class Listening:
         raise EOFError
 
     async def until(self, name: str, **fields: object) -> tuple[int, str, Any]:
-        """The next event of that name with these values."""
-        while True:
-            event = await self.next()
-            if event[1] == name and fields.items() <= event[2].items():
-                return event
+        """The next event of that name with these values.
+
+        Also one that an earlier wait passed over: a stored artifact may be reported before or after the end of its
+        call."""
+
+        def matches(event: tuple[int, str, Any]) -> bool:
+            return event[1] == name and fields.items() <= event[2].items()
+
+        for position, event in enumerate(self._passed_over):
+            if matches(event):
+                return self._passed_over.pop(position)
+        while not matches(event := await self.next()):
+            self._passed_over.append(event)
+        return event
 
 
 def _transport(app: Mapping[str, Handler] | MemoryTransport | Callable[[], MemoryTransport] | None) -> MemoryTransport:
