@@ -41,10 +41,7 @@ LIMITS = Limits()
 
 
 def read(ref: ArtifactRef, kind: str) -> pyarrow.Table:
-    """Return the rows of an artifact of a ``kind``: ``csv``, ``tsv``, ``json``, ``jsonl`` or ``parquet``.
-
-    Raises :class:`~transports.errors.NotATable` for content that cannot be read, and
-    :class:`~transports.errors.TooLarge` over a limit."""
+    """Read a table of a ``kind``: ``csv``, ``tsv``, ``json``, ``jsonl`` or ``parquet``."""
     if ref.size_bytes > LIMITS.bytes:
         raise _too_large(ref, f"it has {ref.size_bytes:,} bytes, more than {LIMITS.bytes:,}", LIMITS.bytes)
     with ref.open() as file:
@@ -126,10 +123,10 @@ def _read_json_lines(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
 
 
 def _nonempty_lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
-    """Yield the lines of a file, except blank ones, without the mark that each of several joined files begins with."""
     while line := file.readline(LIMITS.line_bytes + 1):
         if len(line) > LIMITS.line_bytes:
             raise _too_large(ref, f"a line has more than {LIMITS.line_bytes:,} bytes", LIMITS.line_bytes)
+        # Each of several joined files may begin with the mark.
         row = line.removeprefix(BOM_UTF8)
         if row.strip():
             yield row
@@ -139,14 +136,12 @@ _ROW_DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
 def _decode_row(text: bytes | memoryview) -> dict[str, Any]:
-    """Decode a JSON object. Raises :class:`ValueError` for another value, and for one that is nested too deeply."""
     if len(text) > MAX_JSON_DEPTH and has_more_levels(bytes(text), MAX_JSON_DEPTH):
         raise ValueError(f"a row is nested more than {MAX_JSON_DEPTH} levels deep")
     return _ROW_DECODER.decode(text)
 
 
 def _table_of_rows(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.Table:
-    """Return the table of rows, each the text of a JSON object. A field that a row does not have is null there."""
     texts = iter(texts)
     column_names: dict[str, None] = {}
     tables: list[pyarrow.Table] = []
@@ -169,7 +164,6 @@ def _table_of_rows(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pya
 
 
 def _table_of_dicts(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyarrow.Table:
-    """Return the table of rows. Raises :class:`ValueError` for a field whose values have no common type."""
     arrays = []
     for name in names:
         try:

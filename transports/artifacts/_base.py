@@ -155,7 +155,6 @@ class StagedFile(Staged):
         return ref
 
     def refuse(self, error: ABPError) -> None:
-        """Record a refusal in the audit log, once for each error."""
         if error is not self._refused:
             self._refused = error
             self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
@@ -176,8 +175,7 @@ class StagedFile(Staged):
 
     @abstractmethod
     async def _publish(self, description: Description) -> ArtifactRef:
-        """Make the content visible in the store's scope. After an error nothing is visible, and the commit may be
-        tried again."""
+        """After an error nothing is visible, and the commit may be tried again."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -195,10 +193,8 @@ class Evictor:
         self._last_search = time.monotonic()
 
     async def make_room(self, store: ArtifactStore, policy: Retention, key: str, size: int) -> None:
-        """Evict what must go before an artifact of ``size`` bytes is stored as ``key``.
-
-        Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
-        :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does."""
+        """Evict what must go before an artifact of ``size`` bytes is stored as ``key``. Raises as
+        :meth:`.Retention.plan`."""
         search_is_due = time.monotonic() - self._last_search > _SEARCH_INTERVAL
         if policy.ttl_seconds is not None and search_is_due:
             self._last_search = time.monotonic()
@@ -216,7 +212,6 @@ class Evictor:
             await self.evict(store, plan, entries)
 
     async def collect(self, store: ArtifactStore, *, dry_run: bool) -> Sequence[Removal]:
-        """Evict the artifacts of the view that are expired or over a limit; ``dry_run`` only returns them."""
         if store.retention is None:
             return []
 
@@ -227,8 +222,7 @@ class Evictor:
         return await self.evict(store, plan, entries)
 
     async def evict(self, store: ArtifactStore, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
-        """Remove the planned artifacts, except those that were stored again since ``entries`` was read, and return the
-        removed ones."""
+        """Artifacts that were stored again since ``entries`` was read stay."""
         stored_times = {entry.id: entry.stored for entry in entries}
         removed = []
         for removal in plan:
@@ -443,10 +437,7 @@ class ArtifactStore(ABC):
     async def _stream(
         self, artifact_id: str, offset: int, length: int | None, chunk_size: int
     ) -> AsyncGenerator[bytes, None]:
-        """Stream as :meth:`open` does.
-
-        The audit log gets one line when the stream ends, with the bytes that were read and the code of an error; a
-        reader that stops early is logged as ``CANCELLED``."""
+        """The audit log gets one line when the stream ends, with the bytes that were read and the code of an error."""
         if offset < 0 or (length is not None and length < 0) or chunk_size < 1:
             raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
         if self.audit:
@@ -583,10 +574,8 @@ class ArtifactStore(ABC):
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
     async def _require_visible(self, artifact_id: str, action: str) -> ArtifactRef:
-        """Return the reference of an id that this view sees.
-
-        Raises :class:`~transports.errors.ArtifactNotFound`. The audit log records the refused ``action`` and the
-        reason. The caller does not learn the reason: to the caller, an id of another scope is unknown."""
+        """The audit log records the refused ``action`` and the reason. The caller does not learn the reason: to the
+        caller, an id of another scope is unknown."""
         reason = None  # none for an error of the store itself
         try:
             ref, stored = await self._stat_artifact(artifact_id)
@@ -614,13 +603,11 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        """Return the reference of an artifact of any scope, and the time at which it was stored last. Raises
-        :func:`not_found`."""
+        """Return an artifact of any scope, and the time at which it was stored last. Raises :func:`not_found`."""
 
     @abstractmethod
     async def _list_artifacts(self, scope: Scope) -> Sequence[tuple[ArtifactRef, float]]:
-        """Return the artifacts of ``scope`` in the order of :func:`age_key`, each with the time at which it was stored
-        last."""
+        """Return them in the order of :func:`age_key`, each with the time at which it was stored last."""
 
     @abstractmethod
     def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
@@ -628,19 +615,16 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
-        """Remove an artifact of any scope; ``False`` if there is none, or if ``stored`` is not the time of its last
-        storing."""
+        """Remove an artifact of any scope; ``False`` if there is none, or if it was not last stored at ``stored``."""
 
     async def _record_use(self, artifact_id: str) -> None:  # noqa: B027 - only a retention needs it
         """Record the use of an artifact. The default does nothing, for stores without a retention."""
 
     async def _list_entries(self, scope: Scope) -> Sequence[Entry]:
-        """Return the entries of ``scope``, the input of a retention. The default has none."""
         return ()
 
     async def _list_candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
-        """Return at least the entries of ``scope`` that ``policy`` may remove, and all entries of each session and
-        trace over a limit."""
+        """Return at least what ``policy`` may remove, and all entries of each session and trace over a limit."""
         return await self._list_entries(scope)
 
     async def _find_page(self, query: Query) -> Page:
@@ -650,5 +634,4 @@ class ArtifactStore(ABC):
         return ()
 
     async def _check_own_files(self, *, repair: bool) -> Sequence[Problem]:
-        """Return the problems of the store itself, for :meth:`fsck`."""
         return ()

@@ -50,13 +50,11 @@ def too_large(limit: int) -> TooLarge:
 
 
 def as_bytes(chunk: bytes | memoryview) -> memoryview:
-    """Return a view of ``chunk`` as single bytes, copied only if its memory is not contiguous."""
     view = memoryview(chunk)
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
 
 
 def encode_text(text: str) -> bytes:
-    """Return text as UTF-8. Raises :class:`~transports.errors.UsageError` for a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -75,7 +73,6 @@ class Meter:
         self._digest = hashlib.sha256()
 
     def add(self, chunk: memoryview) -> None:
-        """Add a chunk. Raises :class:`~transports.errors.TooLarge`, without adding it, if it passes the limit."""
         if self.size + len(chunk) > self.limit:
             raise too_large(self.limit)
         missing = HEAD_BYTES - len(self.head)
@@ -86,7 +83,6 @@ class Meter:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of everything so far, in hex."""
         return self._digest.hexdigest()
 
 
@@ -96,12 +92,7 @@ def measure_file(
     partial_meter: Meter | None = None,
     store: Callable[[memoryview], object] = lambda _: None,
 ) -> Meter:
-    """Measure a whole file that another program wrote. ``partial_meter`` has measured its beginning already; ``store``
-    is called with each piece after that.
-
-    Raises :class:`~transports.errors.StoreError` if it is not a regular file or changes while it is read, and
-    :class:`~transports.errors.TooLarge`.
-    """
+    """``partial_meter`` has measured the beginning already; ``store`` is called with each piece after that."""
     first_status = os.fstat(fd)
     if not stat.S_ISREG(first_status.st_mode):
         raise StoreError("the staged file is not a regular file; nothing was stored")
@@ -120,7 +111,6 @@ def measure_file(
 
 
 def clean_namespace(namespace: str) -> str:
-    """Return ``namespace`` as the head of an id: 1 to 64 ASCII letters, digits, ``_`` and ``-``."""
     cleaned = re.sub(r"[^A-Za-z0-9_-]+", "_", namespace[:256]).lstrip("-")[:64]
     return cleaned if cleaned.strip("_-") else NO_NAMESPACE
 
@@ -142,11 +132,8 @@ class PutOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Description of verified content, of ``size`` bytes. ``head`` is its beginning (:class:`Meter`).
-
-    ``name`` is a safe file name, and ``suggested`` is true if the caller suggested it. ``source`` holds JSON values
-    only.
-    """
+    """``head`` is the beginning of the content (:class:`Meter`), and ``name`` a safe file name, which the caller
+    ``suggested`` or not. ``source`` holds JSON values only."""
 
     size: int
     sha256: str
@@ -160,13 +147,11 @@ class Description:
 
 
 def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOptions]) -> Description:
-    """Verify the size of content and decide on its MIME type and file name. ``now`` is its time of creation, in
-    Unix seconds.
+    """Verify the size of content and decide on its MIME type and file name. ``now`` is its time of creation, in Unix
+    seconds.
 
-    The declared type is used unless the first bytes prove another one; the proven type then replaces it, with a line
-    in ``source["warnings"]``. Without both, the extension of the name says which type a text has. Raises
-    :class:`~transports.errors.SizeMismatch`, and :class:`~transports.errors.UsageError` if ``meta`` is not JSON.
-    """
+    The declared type is used unless the first bytes prove another one; the proven type then replaces it, with a line in
+    ``source["warnings"]``. Without both, the extension of the name says which type a text has."""
     declared_size = options.get("size")
     verify_size(declared_size, meter.size)
     if now is None:
@@ -247,12 +232,9 @@ def _shorten_text(text: str) -> str:
 class Follower:
     """A thread that measures a file while another program appends to it; :meth:`stop` ends the thread.
 
-    ``open_file()`` returns a descriptor, or -1 while there is no file. The measurement covers only a beginning of the
-    file: the caller passes it to :func:`measure_file`, which reads the rest and checks that the file no longer changes.
-    A file that shrank, or another one in its place, is read from its start.
-
-    Without it, storing 64 MB from a page takes 10 to 47 % longer (docs/performance.md).
-    """
+    ``open_file()`` returns a descriptor, or -1 while there is no file. The caller passes the measurement to
+    :func:`measure_file`, which reads the rest. A file that shrank, or another one in its place, is read from its start.
+    Without this, storing 64 MB from a page takes 10 to 47 % longer (docs/performance.md)."""
 
     def __init__(self, open_file: Callable[[], int], limit: int) -> None:
         self._open_file = open_file
@@ -285,7 +267,6 @@ class Follower:
             self._meter = Meter(self._limit)
 
     def _read_new_bytes(self) -> bool:
-        """Measure what was appended since the last call. Return ``False`` if there was nothing."""
         if self._fd < 0:
             self._fd = self._open_file()
             if self._fd < 0:
@@ -319,8 +300,7 @@ class Follower:
             raise
 
     def stop(self, fd: int = -1) -> Meter | None:
-        """End the thread, and return its meter if it read the file that is open at ``fd`` and the file did not shrink
-        since; ``None`` otherwise. Raises the :class:`OSError` of a failed sync."""
+        """Return the meter if it read the file that is open at ``fd``, and the file did not shrink since."""
         self._stopping.set()
         self._thread.join()
         if self._fd < 0:

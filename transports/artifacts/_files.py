@@ -40,11 +40,7 @@ def other_folder() -> str:
 
 @contextmanager
 def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Iterator[None]:
-    """Map an :class:`OSError` in the block to a :class:`~transports.errors.StoreError` with advice.
-
-    The message begins with "cannot", ``action`` and ``folder``; ``other`` is advice on another place. A full disk is a
-    :class:`~transports.errors.StoreFull`; too many open files are ``retryable``.
-    """
+    """``action`` and ``folder`` are for the message, "cannot … in …"; ``other`` is advice on another place."""
     try:
         yield
     except OSError as error:
@@ -71,10 +67,7 @@ def write_all(fd: int, data: memoryview) -> None:
 
 
 def may_be_running(pid: int, modified: float) -> bool:
-    """Return whether the writer of a file, process ``pid``, may still run; ``True`` if the system does not say.
-
-    ``modified`` is the time of the last write, in seconds since 1970. A process that started later only reuses the id.
-    """
+    """``modified`` is its last write, in seconds since 1970: a process that started later only reuses the id."""
     import psutil  # late: it takes 20 ms to load, and few programs get this far
 
     try:
@@ -90,9 +83,7 @@ MAX_WRITING = 3600.0
 
 
 def is_left_behind(pid: int, modified: float) -> bool:
-    """Return whether a file is left of a writer that has ended (see :func:`may_be_running`) and is older than an hour.
-
-    The age is for containers that share a folder, and do not see each other's processes."""
+    """The age is for containers that share a folder, and do not see each other's processes."""
     return time.time() - modified > MAX_WRITING and not may_be_running(pid, modified)
 
 
@@ -109,15 +100,13 @@ _SAFE_FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC"
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
-    """Return a descriptor for bytes, as :func:`os.open` does. A symlink is not followed but raises :class:`OSError`
-    with ``ELOOP``. On a system without ``O_NOFOLLOW``, the path is checked before it is opened."""
+    """Open a file for bytes, as :func:`os.open` does. A symlink raises :class:`OSError` with ``ELOOP``."""
     if not hasattr(os, "O_NOFOLLOW") and is_link(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
     return os.open(path, flags | _SAFE_FLAGS, mode)
 
 
 def is_link(path: str | os.PathLike[str]) -> bool:
-    """Return whether the path is a symlink or a junction."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -190,13 +179,11 @@ else:
 
 
 def belongs_to_us(status: os.stat_result) -> bool:
-    """Return whether this user owns a file. ``True`` on a system without owners in the file status."""
     user: Callable[[], int] | None = getattr(os, "geteuid", None)
     return user is None or status.st_uid == user()
 
 
 def foreign_owner(path: Path) -> str | None:
-    """Return the name of the user who owns ``path``; ``None`` if that is this user, or unknown."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -214,13 +201,11 @@ def user_name(uid: int) -> str:
 
 
 def others_may_read(status: os.stat_result) -> bool:
-    """Return whether other users have any access to a file. ``False`` on a system without file modes."""
     return hasattr(os, "geteuid") and status.st_mode & 0o077 != 0
 
 
 def state_folder(*below: str) -> Path:
-    """Return the user's state folder, or a folder below it, and create it with mode 0700. Raises :class:`OSError` if it
-    cannot be created."""
+    """Create the user's state folder, or a folder below it, with mode 0700."""
     import platformdirs  # late: few programs need it
 
     state = user_folder(partial(platformdirs.user_state_path, "abp-transports", appauthor=False))
@@ -230,15 +215,11 @@ def state_folder(*below: str) -> Path:
 
 
 class Replacement:
-    """A new file that takes the place of ``path`` at :meth:`commit`. ``fd`` is its descriptor. Every method blocks and
-    raises :class:`OSError`.
-
-    The file is locked while it is written, so that another process does not remove it as a leftover.
-    """
+    """A new file, open as ``fd``, that takes the place of ``path`` at :meth:`commit`. Every method blocks. The file is
+    locked while it is written, so that another process does not remove it as a leftover."""
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
-        """Create an empty file in the folder of ``path``, with ``mode`` less the umask. The first one in a folder also
-        removes the leftovers of killed processes there."""
+        """The first one in a folder also removes the leftovers of killed processes there."""
         _remove_left_once(path.parent.absolute())
         self._path = path
 
@@ -259,7 +240,6 @@ class Replacement:
             return True
 
     def commit(self) -> None:
-        """Sync the content to the disk, rename the file to ``path`` over an older one, and close it."""
         os.fsync(self.fd)
         if OPEN_FILES_MOVE:
             self._temporary.replace(self._path)
@@ -282,8 +262,7 @@ class Replacement:
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BufferedWriter]:
-    """Open a file to write that takes the place of ``path`` at the end of the block; an error leaves the older file.
-    Raises :class:`OSError`."""
+    """Yield a file that takes the place of ``path`` at the end of the block; an error leaves the older file."""
     new = Replacement(path, mode)
     try:
         with os.fdopen(new.fd, "wb", closefd=False) as file:
@@ -311,7 +290,6 @@ _remove_left_once = lru_cache(1000)(remove_left)
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a half-written file unless its writer, which may still run, has locked it."""
     fd = open_file(path, os.O_RDWR)
     try:
         status = os.fstat(fd)
@@ -335,9 +313,7 @@ PIECE = 1 << 20
 
 
 async def pieces_of(opened: FileIO) -> AsyncGenerator[bytes, None]:
-    """Yield the rest of an open file in pieces of at most :data:`PIECE` bytes, read in a thread. The file stays open.
-
-    Raises :class:`~transports.errors.StoreError` if it cannot be read."""
+    """Yield pieces of at most :data:`PIECE` bytes, read in a thread. The file stays open."""
     while True:
         with map_os_errors("read a file", Path(str(opened.name)).parent):
             piece = await in_thread(opened.read, PIECE)

@@ -145,8 +145,7 @@ class HostScope:
 
 
 def scope_class(annotated: Callable[..., object]) -> Callable[..., object]:
-    """Return the class in the annotation of the parameter or field ``scope`` of a function or class, or
-    :class:`HostScope` without such an annotation."""
+    """Return the class in the annotation of ``scope``, a parameter or a field; :class:`HostScope` without one."""
     try:
         hint = typing.get_type_hints(annotated).get("scope")
     except (NameError, TypeError, AttributeError):
@@ -159,16 +158,13 @@ def scope_class(annotated: Callable[..., object]) -> Callable[..., object]:
 
 
 def scope_to_host(scope: Scope, make: Callable[..., object]) -> object | None:
-    """Return ``scope`` as the host's class; ``None`` if no field is set."""
     if not scope:
         return None
     return make(**{f"{name}_id": value for name, value in scope.items()})
 
 
 def scope_from_host(scope: object) -> Scope:
-    """Return a host's scope as a :class:`~transports.Scope`.
-
-    Raises :class:`~transports.errors.UsageError` for a value that a scope does not accept, such as an empty string:
+    """Raises :class:`~transports.errors.UsageError` for a value that a scope does not accept, such as an empty string:
     leaving it out would open the scope to every caller."""
     names = ("tenant", "user", "session", "trace")
     if isinstance(scope, Mapping):
@@ -199,7 +195,6 @@ def _field_of(ref: object, name: str) -> object:
 
 
 def id_of(ref: object) -> str:
-    """Return the id of a host's reference. Raises :class:`~transports.errors.StoreError` if it has none."""
     artifact_id = _field_of(ref, "id")
     if not isinstance(artifact_id, str) or not artifact_id:
         raise StoreError(
@@ -209,7 +204,6 @@ def id_of(ref: object) -> str:
 
 
 def text_of(ref: object, name: str) -> str | None:
-    """Return a field of a host's reference if it is non-empty text; ``None`` otherwise."""
     text = _field_of(ref, name)
     return text if isinstance(text, str) and text else None
 
@@ -220,14 +214,12 @@ def size_of(ref: object) -> int | None:
 
 
 def source_of(ref: object) -> dict[str, object]:
-    """Return the ``source`` of a host's reference; empty without one."""
     source = _field_of(ref, "source")
     return dict(source) if isinstance(source, Mapping) else {}
 
 
 def scope_of(ref: object) -> Scope | None:
-    """Return the scope of a host's reference, empty if it has no owner; ``None`` if references of this host have no
-    scope."""
+    """The scope is empty without an owner, and ``None`` if references of this host have no scope."""
     has_scope = "scope" in ref if isinstance(ref, Mapping) else hasattr(ref, "scope")
     if not has_scope:
         return None
@@ -325,7 +317,6 @@ class HostedStore(ArtifactStore):
         return await self._to_ours(artifact_id, host_ref), 0.0
 
     async def _list_artifacts(self, scope: Scope) -> Sequence[tuple[ArtifactRef, float]]:
-        """Return what the host lists for ``scope``, and the artifacts that this process stored."""
         refs: dict[str, ArtifactRef] = {}
         listing = getattr(self._host, "list", None)
         if listing:
@@ -350,7 +341,6 @@ class HostedStore(ArtifactStore):
             yield data[position : min(position + chunk_size, end)]
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
-        """Remove an artifact from the host, unless another scope still needs it."""
         refs_by_scope = self._remembered.get(artifact_id, {})
         for ref in list(self._remembered_refs(artifact_id, self.scope)):
             del refs_by_scope[ref.scope]
@@ -419,7 +409,6 @@ class HostedStore(ArtifactStore):
         return data
 
     async def _to_ours(self, artifact_id: str, host_ref: object) -> ArtifactRef:
-        """Return a host's reference as an :class:`ArtifactRef`, with missing fields measured from the content."""
         mime_type = text_of(host_ref, "mime_type")
         size = size_of(host_ref)
         sha256 = text_of(host_ref, "sha256")
@@ -451,7 +440,6 @@ class HostedStore(ArtifactStore):
         return (ref for ref in self._remembered.get(artifact_id, {}).values() if scope.covers(ref.scope))
 
     async def _still_exists(self, artifact_id: str) -> bool:
-        """Return whether the host still has an artifact; its own rules may have removed it."""
         exists = bool(await self._call_host(self._host.exists(artifact_id)))
         if not exists:
             self._remembered.pop(artifact_id, None)
@@ -550,7 +538,6 @@ class StoreForHost(Generic[Ref]):
         return self.store if scope is None else self.store.scoped(scope_from_host(scope))
 
     def _to_host(self, ref: ArtifactRef) -> Ref:
-        """Return a reference as the host's class. Values for which the class has no field go into its ``source``."""
         source = dict(ref.source)
         # The id begins with the namespace, or with one of these words.
         id_head = ref.id.rpartition("_")[0]
@@ -588,7 +575,6 @@ class StoreForHost(Generic[Ref]):
 def _put_options(
     mime_type: str | None, filename: str | None, namespace: str | None, meta: Mapping[str, object] | None
 ) -> PutOptions:
-    """Return the arguments of a host's ``put_…`` call as those of a store. ``meta`` keeps the exact namespace."""
     meta = dict(meta or {})
     if namespace is not None:
         meta[_NAMESPACE_KEY] = namespace

@@ -40,9 +40,8 @@ logger = logging.getLogger("transports.artifacts")
 
 
 class SpooledFile(StagedFile):
-    """A staged file in memory, or wherever :meth:`_store_chunk` of a subclass puts its chunks.
-
-    What another program wrote to ``path`` is copied there by the commit, so that it is stored as it was measured."""
+    """A staged file in memory, or wherever :meth:`_store_chunk` of a subclass puts its chunks. The commit copies there
+    what another program wrote to ``path``, so that it is stored as it was measured."""
 
     def _reset_state(self) -> None:
         super()._reset_state()
@@ -111,7 +110,6 @@ class BufferedFile(SpooledFile):
 
 @cache
 def _remove_left_folders() -> None:
-    """Remove the folders of killed processes, once per process."""
     for folder in temp_folder().glob("abp-spool-*"):
         writer = re.match(r"abp-spool-([0-9]{1,9})-", folder.name)
         if writer is None:
@@ -317,7 +315,6 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
 
 
 def _first_characters(head: bytes, chars: int) -> str:
-    """Return the first characters of UTF-8 text; empty if it is not UTF-8. ``head`` may end inside a character."""
     try:
         # A character has 4 bytes at most. The decoder leaves out one that is cut off at the end.
         text, _ = codecs.utf_8_decode(head[: 4 * chars])

@@ -71,8 +71,7 @@ def open_store(
 
 
 def _folder_of(url: str | Path | None) -> Path | None:
-    """Return the folder of a local store, ``None`` for the default one. Raises :class:`~transports.errors.UsageError`
-    for a URL of another kind."""
+    """Return ``None`` for the default folder."""
     if url is None:
         return None
     if isinstance(url, str) and url[:5].lower() == "file:":
@@ -88,8 +87,7 @@ def _folder_of(url: str | Path | None) -> Path | None:
 
 
 def _check_bucket_url(url: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a URL with more than a bucket and a prefix: credentials come
-    from the environment."""
+    """Refuse more than a bucket and a prefix: credentials come from the environment."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -105,8 +103,6 @@ def _check_bucket_url(url: str) -> None:
 
 
 def _path_of_file_url(url: str) -> Path:
-    """Return the path of an absolute ``file:`` URL of this machine. Raises :class:`~transports.errors.UsageError` for
-    any other."""
     try:
         parts = urlsplit(url)
     except ValueError:

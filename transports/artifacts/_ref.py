@@ -212,7 +212,6 @@ class ArtifactRef:
 
 
 def files_table(files: Collection[tuple[str, ArtifactRef]], title: str = "") -> notebook.Html:
-    """Return a table of files for a notebook. Their places in an answer are the first column, if there are any."""
     head = ["file", "type", "size"]
     # Cells are made for the shown rows only.
     rows: Iterable[Sequence[str]] = (ref._html_cells() for _, ref in files)
@@ -223,8 +222,7 @@ def files_table(files: Collection[tuple[str, ArtifactRef]], title: str = "") -> 
 
 
 def shown_picture(refs: Iterable[ArtifactRef]) -> notebook.Picture | None:
-    """Return a picture for a notebook, of the first 20 files: the first file that is one, or else the first of which a
-    smaller picture or the first page can be made. At most one is made."""
+    """Return the first picture of the first 20 files, or else a small one made of the first file that allows it."""
     max_files = 20
     first_refs = list(islice(refs, max_files))
     for ref in first_refs:
@@ -239,8 +237,6 @@ def shown_picture(refs: Iterable[ArtifactRef]) -> notebook.Picture | None:
 
 
 def id_of(artifact: ArtifactRef | str) -> str:
-    """Return the id of a reference, or an id unchanged. Raises :class:`~transports.errors.UsageError` for anything
-    else, such as the whole result of a call."""
     if isinstance(artifact, ArtifactRef):
         return artifact.id
     if isinstance(artifact, str):
@@ -252,7 +248,6 @@ def id_of(artifact: ArtifactRef | str) -> str:
 def described_ref(
     artifact_id: str, description: Description, source: Mapping[str, object], scope: Scope
 ) -> ArtifactRef:
-    """Return the reference of content without a file here. ``source`` is added to that of the description."""
     return ArtifactRef(
         id=artifact_id,
         uri=f"artifact://{artifact_id}",
@@ -431,18 +426,14 @@ cached_scope = lru_cache(1000)(Scope)
 
 
 def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY) -> str:
-    """Return ``{namespace}_{sha256[:12]}`` (docs/requirements.md R2-5.3): the same content in one namespace is one
-    artifact.
-
-    In a scope, 20 more digits follow that depend on the content *and* the scope. So the same content of two sessions is
-    two artifacts, and the id cannot be guessed from the content alone.
-    """
+    """The same content in one namespace is one artifact (docs/requirements.md R2-5.3). In a scope, 20 more digits
+    follow that depend on the content *and* the scope. So the same content of two sessions is two artifacts, and the id
+    cannot be guessed from the content alone."""
     return candidate_ids(namespace, digest, scope)[0]
 
 
 def candidate_ids(namespace: str, digest: str, scope: Scope) -> list[str]:
-    """Return the possible ids of some content, the shortest first: a longer one is for content that shares the first
-    digits of its hash with other content."""
+    """The shortest is first; a longer one is for content whose hash begins like that of other content."""
     suffix = ""
     if scope:
         digest_and_scope = json.dumps([digest, scope.items()])
@@ -487,11 +478,9 @@ class Name(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The record of an artifact that a store keeps beside the content.
-
-    The last of ``names`` is the current one. ``stored`` is the time of the last storing, in seconds since 1970.
-    ``blob`` is the key of the content, in stores that do not derive it from the hash.
-    """
+    """The record of an artifact that a store keeps beside the content. The last of ``names`` is the current one.
+    ``stored`` is the time of the last storing, in seconds since 1970. ``blob`` is the key of the content, in stores
+    that do not derive it from the hash."""
 
     id: str
     sha256: str
@@ -514,11 +503,7 @@ class Metadata(msgspec.Struct, frozen=True):
         names: tuple[Name, ...] = (),
         blob: str = "",
     ) -> Metadata:
-        """Return the metadata of described content.
-
-        ``old`` is the metadata that it replaces. Its time of creation stays. Its name stays, too, unless another was
-        suggested; ``source`` then has ``stored_again``.
-        """
+        """The time of creation stays that of ``old``, and so does its name, unless another one was suggested."""
         source = dict(description.source)
         if old and "created" in old.source:
             source["created"] = old.source["created"]
@@ -559,12 +544,9 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
-        """Return the metadata in a file of :meth:`encode`.
-
-        Raises :class:`ValueError` if a field is missing or of another type, if the file is the metadata of another id,
-        or if it holds values that :meth:`encode` never writes and that break an index or a reader of JSON: numbers out
-        of range, lone surrogates, deep nesting. Raises :class:`OtherCase` for an id that differs only in case.
-        """
+        """Raises :class:`ValueError` also for values that :meth:`encode` never writes and that break an index or a
+        reader of JSON: numbers out of range, lone surrogates, deep nesting. Raises :class:`OtherCase` for an id that
+        differs only in case."""
         if len(data) > MAX_METADATA_BYTES:
             raise ValueError(f"longer than {MAX_METADATA_BYTES:,} bytes")
         with parser_limits(data):
@@ -611,7 +593,6 @@ _decode_file = msgspec.json.Decoder(_MetadataFile).decode
 
 
 def _check_numbers(values: Iterable[object]) -> None:
-    """Raise :class:`ValueError` for an integer that an index or another reader of JSON would refuse."""
     for value in values:
         if isinstance(value, dict):
             _check_numbers(value.values())
@@ -629,8 +610,7 @@ def _check_name(name: str) -> None:
 
 
 def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
-    """Return the last ten file names that were suggested for the content, the newest last, as a part of its
-    ``source``."""
+    """Return the last ten that were suggested for the content, the newest last, as a part of its ``source``."""
     earlier = old.source.get("requested_names") if old else None
     names = [name for name in items_of(earlier) if name != description.name]
     if description.suggested:

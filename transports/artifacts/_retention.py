@@ -15,8 +15,7 @@ from ._ref import Scope
 
 
 class Entry(NamedTuple):
-    """An artifact in the input of a retention. ``size`` is in bytes; ``stored`` (last storing) and ``used`` (last
-    storing or reading) are seconds since 1970."""
+    """``size`` is in bytes; ``stored`` (last storing) and ``used`` (last storing or reading) are seconds since 1970."""
 
     id: str
     size: int
@@ -209,6 +208,5 @@ class Retention:
 
 
 def _group_key(scope: Scope, level: str) -> object:
-    """Return what all artifacts of one session, or of one trace, have in common."""
     trace = scope.trace if level == "trace" else None
     return scope.tenant, scope.user, scope.session, trace

@@ -48,7 +48,6 @@ async def versions(store: ArtifactStore, name: str) -> list[ArtifactRef]:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text: runs of letters and digits, in lower case."""
     return re.findall(r"[^\W_]+", text.lower())
 
 
@@ -79,10 +78,7 @@ def _contains_words(text: str, searched: list[str]) -> bool:
 
 
 async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
-    """Return the first MiB of a text; empty if it was deleted or damaged meanwhile.
-
-    These reads are not in the audit log, which records reads of content for a caller only.
-    """
+    """These reads are not in the audit log, which records reads of content for a caller only."""
     max_bytes = 1 << 20
     end = min(ref.size_bytes, max_bytes)
     try:
@@ -107,10 +103,7 @@ async def _search_index(store: LocalStore, searched: list[str]) -> set[str]:
 
 
 class TextIndex:
-    """The full-text index of a local store, ``.abp/text.sqlite``, opened for each query. Every method blocks.
-
-    Methods raise :class:`~transports.errors.StoreError` if the file cannot be used, or SQLite has no full-text search.
-    """
+    """The full-text index of a local store, ``.abp/text.sqlite``, opened for each query. Every method blocks."""
 
     _FILE = "text.sqlite"
     _SCHEMA = """

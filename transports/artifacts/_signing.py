@@ -30,11 +30,8 @@ class Expired(ABPError):
 
 
 class Signer:
-    """Signer of links, tokens and cookies with ``key``. Servers with the same key accept each other's values.
-
-    Each kind has a salt of its own, so that a value of one kind is not valid as another. ``clock`` returns seconds
-    since 1970.
-    """
+    """Servers with the same key accept each other's values. Each kind has a salt of its own, so that a value of one
+    kind is not valid as another. ``clock`` returns seconds since 1970."""
 
     def __init__(self, key: str, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
@@ -51,28 +48,22 @@ class Signer:
         return content is not None and content[0] == artifact_id
 
     def scope_token(self, scope: str, expires_at: float) -> str:
-        """Return a bearer token for one scope, such as a tenant or a session, as text."""
         return f"abps.{self._tokens.dumps([scope, int(expires_at)])!s}"
 
     def read_scope_token(self, token: str) -> tuple[str, int] | None:
-        """Return the scope and the time of expiry of a token; ``None`` for a token that is not signed with this key.
-        Raises :class:`Expired`."""
+        """Return the scope and the time of expiry; ``None`` if the signature is not valid. Raises :class:`Expired`."""
         if not token.startswith("abps."):
             return None
         return self._read_signed(self._tokens, token.removeprefix("abps."))
 
     def cookie(self, holder: str, expires_at: float) -> str:
-        """Return the value of a cookie for ``holder``. It stays valid after a restart of the server."""
         return str(self._cookies.dumps([holder, int(expires_at)]))
 
     def read_cookie(self, cookie: str) -> tuple[str, int] | None:
-        """Return the holder and the time of expiry of a cookie; ``None`` for a cookie that is not signed with this key.
-        Raises :class:`Expired`."""
+        """Return the holder and the time of expiry; ``None`` if the signature is not valid. Raises :class:`Expired`."""
         return self._read_signed(self._cookies, cookie)
 
     def _read_signed(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
-        """Return the subject and the time of expiry of a signed value; ``None`` if the signature is not valid. Raises
-        :class:`Expired`."""
         # loads() raises another error for header bytes that are not text.
         if not signed.isascii():
             return None
@@ -94,9 +85,7 @@ class Signer:
 
 
 def signing_key() -> str:
-    """Return the key of this user on this machine. The first use creates it, with mode 0600.
-
-    Raises :class:`~transports.errors.StoreError` if it can be neither read nor created, or if others can read it."""
+    """Return the key of this user on this machine. The first use creates it, with mode 0600."""
     try:
         path = state_folder() / "serve.key"
         _create_key_file(path)
@@ -111,7 +100,6 @@ def signing_key() -> str:
 
 
 def _create_key_file(path: Path) -> None:
-    """Write a new key to ``path``, unless there is a file already."""
     temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
     fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -126,7 +114,6 @@ def _create_key_file(path: Path) -> None:
 
 
 def _read_key_file(path: Path) -> str:
-    """Return the key in a file. Raises :class:`~transports.errors.StoreError` if other users can read the file."""
     fd = open_file(path, os.O_RDONLY)
     with os.fdopen(fd, encoding="ascii") as file:
         status = os.fstat(fd)
@@ -137,8 +124,7 @@ def _read_key_file(path: Path) -> str:
 
 @contextmanager
 def registered(url: str, store: str) -> Iterator[None]:
-    """Register a server of ``store`` at ``url`` while the context lasts, so that :func:`find_server` finds it in other
-    processes. Without a writable state folder the server stays unregistered."""
+    """Let :func:`find_server` find a server in other processes, unless there is no writable state folder."""
     entry = json.dumps({"url": url, "store": store, "pid": os.getpid()})
     path: Path | None = None
     with suppress(OSError):
@@ -162,8 +148,7 @@ def find_server(store: str) -> str | None:
 
 
 def download_link(file: Path, artifact_id: str, seconds: float) -> str | None:
-    """Return a URL that downloads the artifact in ``file`` for ``seconds``, from the newest running server of the store
-    in a folder above it; ``None`` without a server."""
+    """Return a URL at the newest running server of the store in a folder above ``file``; ``None`` without one."""
     server_url = _newest_server(lambda served: _is_below_store(file, served))
     if server_url is None:
         return None
@@ -183,8 +168,7 @@ def _is_below_store(file: Path, store: str) -> bool:
 
 
 def _newest_server(serves: Callable[[str], bool]) -> str | None:
-    """Return the URL of the newest running server for whose store ``serves`` is true, or ``None``. Remove the files of
-    dead servers."""
+    """Return the URL of the newest server whose store ``serves``. Remove the files of dead servers."""
     candidates: list[tuple[float, str]] = []
     with suppress(OSError):
         for path in state_folder(_SERVERS).glob("*.json"):

@@ -33,7 +33,6 @@ _EXTENSIONS = {"csv": "csv", "tsv": "tsv", "json": "json", "jsonl": "jsonl", "nd
 
 
 def is_table(ref: ArtifactRef) -> bool:
-    """Return whether the type of an artifact, or its name if the type says nothing, is one of a table."""
     return _kind_of_table(ref) is not None
 
 

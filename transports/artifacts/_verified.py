@@ -63,7 +63,6 @@ class Pieces:
             view = view[len(part) :]
 
     def finish(self, ref: Described) -> None:
-        """End the measurement. Raises :class:`~transports.errors.Corrupt` if this is not the content of ``ref``."""
         if self.size % PIECE:
             self._end_piece()
         if self.size != ref.size_bytes or self._whole.hexdigest() != ref.sha256:
@@ -78,11 +77,9 @@ class Pieces:
 
 
 class VerifiedFile(io.RawIOBase):
-    """File of an artifact, read a piece at a time; each piece is compared before its first byte is given.
-
-    It has no descriptor to give away: whoever reads past it is not protected. Reading raises
-    :class:`~transports.errors.Corrupt` if the file was changed since it was measured, and
-    :class:`~transports.errors.StoreError` if the disk fails."""
+    """File of an artifact, read a piece at a time; each piece is compared before its first byte is given. It has no
+    descriptor to give away: whoever reads past it is not protected. Reading raises :class:`~transports.errors.Corrupt`
+    if the file was changed since it was measured."""
 
     def __init__(self, file: FileIO, ref: Described, pieces: Pieces) -> None:
         self._file = file
@@ -101,8 +98,6 @@ class VerifiedFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position, which may be beyond the end, and return it. Raises :class:`OSError` before the start, as
-        any file does."""
         self._require_open()
         offset = operator.index(offset)
         starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._ref.size_bytes}
@@ -113,7 +108,6 @@ class VerifiedFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill the beginning of ``buffer``, and return the number of bytes; 0 at the end."""
         self._require_open()
         view = memoryview(buffer).cast("B")
         if self._position >= self._ref.size_bytes or not len(view):
@@ -155,7 +149,6 @@ class VerifiedFile(io.RawIOBase):
 
 
 def _read_piece(fd: int, start: int) -> bytes:
-    """Return the piece at ``start``, which is shorter only at the end of the file. It may take several reads."""
     parts = []
     position, end = start, start + PIECE
     while position < end and (part := read_at(fd, end - position, position)):
@@ -165,20 +158,16 @@ def _read_piece(fd: int, start: int) -> bytes:
 
 
 def open_file_of(ref: Described, path: Path) -> FileIO:
-    """Open the readable file of an artifact. Raises :class:`~transports.errors.StoreError` if it has gone, or is a
-    symlink or a pipe."""
     with map_os_errors("read an artifact", path.parent):
         return regular_file(open_file(path, os.O_RDONLY), os.fspath(path))
 
 
 def verified(file: FileIO, ref: Described, pieces: Pieces) -> BufferedReader:
-    """Return a buffered reader of the file of an artifact; ``pieces`` are those of its content."""
     return BufferedReader(VerifiedFile(file, ref, pieces), 128 << 10)
 
 
 def open_verified(ref: Described, path: Path) -> BufferedReader:
-    """Open the readable file of an artifact, after one look at all of it. Raises
-    :class:`~transports.errors.Corrupt` and :class:`~transports.errors.StoreError`."""
+    """Open the readable file of an artifact, after one look at all of it."""
     file = open_file_of(ref, path)
     try:
         pieces = Pieces()
@@ -198,16 +187,11 @@ def open_verified(ref: Described, path: Path) -> BufferedReader:
 class ExportFile:
     """A copy of an artifact on its way out of the store. Every method blocks.
 
-    The bytes go to a temporary file in the folder of the destination (:class:`Replacement`). :meth:`commit` compares
-    them with the artifact's size and SHA-256 and then renames the file, so the destination holds either all of the
-    content or its old content. Missing folders are made, an existing file is replaced and keeps its mode, and a symlink
-    is followed: its target is replaced.
-
-    Every method raises :class:`~transports.errors.StoreError` if the disk refuses.
-    """
+    The bytes go to a temporary file in the folder of the destination, which is renamed once they are verified. So the
+    destination holds either all of the content or its old content. Missing folders are made, an existing file is
+    replaced and keeps its mode, and a symlink is followed: its target is replaced."""
 
     def __init__(self, path: str | os.PathLike[str], ref: Described) -> None:
-        """Nothing on the disk is touched."""
         self._path = Path(path)
         # Path drops a final slash.
         self._names_folder = os.fspath(path).endswith(("/", os.sep))
@@ -216,11 +200,7 @@ class ExportFile:
         self._meter = Meter(sys.maxsize)
 
     def open(self) -> None:
-        """Make the folders and the temporary file.
-
-        Raises :class:`~transports.errors.UsageError` if the destination is not a regular file, or is the artifact's own
-        file.
-        """
+        """Make the folders and the temporary file."""
         with self._map_errors():
             self._path = self._path.resolve()
             if self._names_folder:
@@ -232,8 +212,7 @@ class ExportFile:
                 os.fchmod(self._new.fd, mode)
 
     def _existing_mode(self) -> int | None:
-        """Return the mode of the file at the destination, ``None`` if there is none. Raises
-        :class:`~transports.errors.UsageError` if it must not be replaced."""
+        """Return ``None`` without a file at the destination, and refuse one that must not be replaced."""
         try:
             status = self._path.stat()
         except FileNotFoundError:
@@ -256,10 +235,7 @@ class ExportFile:
         self._meter.add(memoryview(chunk))
 
     def commit(self) -> Path:
-        """Verify the copy, make it visible, and return its absolute path.
-
-        Raises :class:`~transports.errors.Corrupt` if the copy is not the content of the artifact.
-        """
+        """Compare the copy with the artifact, make it visible, and return its absolute path."""
         ref = self._ref
         size = self._meter.size
         if size != ref.size_bytes or self._meter.sha256 != ref.sha256:

@@ -56,9 +56,8 @@ class BlobStore:
     def publish(
         self, folders: StoreFolders, staged: str, file: FileIO, description: Description, scope: Scope
     ) -> Metadata:
-        """Publish a file in ``staging/`` as an artifact of ``scope``. After an error only that file is left.
-
-        ``file`` is this file, open and synced; it is closed before it has to be renamed."""
+        """``file`` is the staged one, open and synced, and closed before it has to be renamed. An error leaves only
+        it."""
         digest = description.sha256
         durable = description.durability == "disk"
         with self._tree.lock(folders, digest) as lock, ExitStack() as undo:
@@ -90,9 +89,7 @@ class BlobStore:
         return metadata
 
     def remove(self, key: str, stored: float | None = None) -> bool:
-        """Remove an artifact, all its names, and its content unless another artifact has the same.
-
-        Returns ``False`` if there is none, or if ``stored`` is not the time of its last storing. An artifact that is
+        """Return ``False`` if there is none, or if ``stored`` is not the time of its last storing. An artifact that is
         stored again while this waits for the lock stays: the removal counts as the earlier of the two."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
@@ -120,8 +117,7 @@ class BlobStore:
         return remaining_ids is not None
 
     def _delete_metadata(self, folders: StoreFolders, lock: int, key: str) -> set[str] | None:
-        """Delete the metadata of an artifact. Return the ids that may share its content; ``None`` if the file was
-        gone."""
+        """Return the ids that may share its content; ``None`` if the file was gone."""
         digits = digest_prefix(key)[:2]
         known_ids = self._take_known_ids(folders, lock, digits)
         if not folders.meta.unlink(f"{key}.json"):
@@ -136,9 +132,7 @@ class BlobStore:
         return known_ids.ids
 
     def _take_known_ids(self, folders: StoreFolders, lock: int, prefix: str) -> _KnownIds:
-        """Return the ids under one lock, read again if another process has changed them since.
-
-        They are forgotten here, so that an error leaves none that are out of date; the caller adds them again."""
+        """They are forgotten here, so that an error leaves none that are out of date; the caller adds them again."""
         known_ids = self._known_ids.pop(prefix, None)
         if known_ids is None or known_ids.state != read_at(lock, _STATE_BYTES, 0):
             return _KnownIds(b"", _ids_with_lock(folders, prefix))
@@ -156,14 +150,12 @@ class BlobStore:
             return True
 
     def remove_orphan(self, digest: str) -> bool:
-        """Remove content without metadata. Return ``False`` if it is gone, has metadata by now, or is open on
-        Windows."""
+        """Return ``False`` if the content is gone, has metadata by now, or is open on Windows."""
         with self._tree.locked(digest) as folders:
             return not keys_of(folders, digest) and folders.blobs.discard(digest)
 
     def quarantine(self, digest: str) -> bool:
-        """Move a damaged blob to quarantine. Return ``False`` if it is intact or gone by now, or cannot be moved, as on
-        Windows while it is being read."""
+        """Return ``False`` if the blob is intact or gone by now, or is being read on Windows."""
         with self._tree.locked(digest) as folders, suppress(PermissionError):
             # Its content decides, not its inode: a file that replaced it may have the same one.
             if folders.blobs.file_status(digest) and not _is_intact(folders.blobs, digest, sync=False):
@@ -172,10 +164,8 @@ class BlobStore:
         return False
 
     def quarantine_metadata(self, key: str) -> bool:
-        """Move unreadable metadata to quarantine, with its content unless other metadata names that.
-
-        The readable names of the content are removed. Content and names that are open on Windows are left to a sweep.
-        Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved."""
+        """Its content follows unless other metadata names that. What is open on Windows is left to a sweep. Returns
+        ``False`` if the metadata is gone, can be read by now, or cannot be moved."""
         prefix = digest_prefix(key)
         with self._tree.folders() as folders, self._tree.lock(folders, prefix) as lock:
             # As in :meth:`remove`.
@@ -216,7 +206,6 @@ def _renew_state(lock: int) -> bytes:
 
 
 def _ids_with_lock(folders: StoreFolders, digits: str) -> set[str]:
-    """Return the ids with metadata whose content has the lock of these two digits."""
     # Most names are left out by this look at them, which is much faster than taking them apart.
     names = [name for name in folders.meta.names() if f"_{digits}" in name]
     keys = [name.removesuffix(".json") for name in names]
@@ -229,13 +218,11 @@ def keys_of(folders: StoreFolders, digest: str) -> list[str]:
 
 
 def is_name_of(folders: StoreFolders, name: str, digest: str) -> bool:
-    """Return whether a readable name leads to a content, in its place or in quarantine."""
     return any(_is_same_file(folders.root, name, folder, digest) for folder in (folders.blobs, folders.quarantine))
 
 
 def move_without_replacing(name: str, folder: Folder, target: Folder, new: str) -> None:
-    """Rename a file without replacing another one: an empty file reserves the new name first. Raises
-    :class:`FileExistsError`."""
+    """An empty file reserves the new name first. Raises :class:`FileExistsError`."""
     os.close(target.create(new))
     try:
         folder.move(name, target, new)
@@ -245,7 +232,6 @@ def move_without_replacing(name: str, folder: Folder, target: Folder, new: str) 
 
 
 def _read_if_valid(meta: Folder, key: str) -> Metadata | None:
-    """Return the metadata of an artifact, ``None`` if it is damaged. Raises :class:`FileNotFoundError`."""
     try:
         return read_metadata(meta, key)[0]
     except ValueError:
@@ -272,8 +258,7 @@ def _choose_id(folders: StoreFolders, description: Description, scope: Scope) ->
 
 @dataclass(slots=True)
 class _Commit:
-    """A commit of the file ``staged`` in ``staging/``. ``undo`` takes its steps back after an error; ``durable`` steps
-    are synced to the disk."""
+    """``undo`` takes the steps back after an error; ``durable`` steps are synced to the disk."""
 
     folders: StoreFolders
     undo: ExitStack
@@ -288,8 +273,7 @@ class _Commit:
         return f"{self.staged}.name"
 
     def link_blob(self, file: FileIO) -> None:
-        """Make the staged file, which is open, the blob of its content, unless an intact blob exists. A damaged one is
-        replaced."""
+        """Make the staged file the blob of its content, unless an intact one exists. A damaged one is replaced."""
         staging, blobs = self.folders.staging, self.folders.blobs
         status = staging.file_status(self.staged)
         if status is None or not os.path.samestat(status, os.fstat(file.fileno())):
@@ -348,8 +332,7 @@ class _Commit:
         return (*names, Name(self._add_name(suggested), requested))
 
     def _add_name(self, suggested: str) -> str:
-        """Give the blob a readable name in the root and return it: the suggested one, or ``stem-2.ext``,
-        ``stem-3.ext``… if that is taken. Nothing is overwritten."""
+        """Nothing is overwritten: ``stem-2.ext``, ``stem-3.ext``… are tried if the suggested name is taken."""
         for name in _variations(suggested):
             if self._link_or_copy_blob(name):
                 self.undo.callback(self.folders.root.unlink, name)
@@ -357,8 +340,7 @@ class _Commit:
         raise StoreError(f"every variation of the file name {suggested} is taken; suggest another one")
 
     def _link_or_copy_blob(self, name: str) -> bool:
-        """Give the blob a readable name: a hard link or, on a file system without them, a copy. Return ``False`` if the
-        name is taken."""
+        """Make a hard link or, on a file system without them, a copy. Return ``False`` if the name is taken."""
         try:
             self.folders.blobs.link(self.digest, self.folders.root, name)
             return True
@@ -467,8 +449,7 @@ def _is_same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
 
 
 def _remove_content(folders: StoreFolders, metadata: Metadata, known_ids: Collection[str]) -> None:
-    """Remove the names of an artifact, and its content unless other metadata shares that. A user's file under one of
-    the names stays. ``known_ids`` are the other ids under its lock."""
+    """A user's file under one of the names stays. ``known_ids`` are the other ids under the lock of the artifact."""
     digest = metadata.sha256
     names = [name.name for name in metadata.names if is_name_of(folders, name.name, digest)]
     removed = [_discard_name(folders, name, digest) for name in names]
@@ -494,7 +475,6 @@ def _is_shared(folders: StoreFolders, metadata: Metadata, known_ids: Collection[
 
 
 def _quarantine_content(folders: StoreFolders, digest: str) -> None:
-    """Move content to quarantine and remove its readable names, except what is open on Windows."""
     with suppress(PermissionError):
         folders.blobs.move(digest, folders.quarantine, digest)
     for name in folders.root.names():

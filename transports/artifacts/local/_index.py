@@ -136,13 +136,11 @@ def ref_from_row(row: IndexRow, folder: str, exists: Callable[[str], object]) ->
 
 
 class Index:
-    """The index of the metadata files. Every method blocks.
-
-    An error of the index is logged, not raised: the method returns ``None``, and the caller reads the metadata files.
+    """The index of the metadata files. Every method blocks. An error of the index is logged, not raised: the method
+    returns ``None``, and the caller reads the metadata files.
 
     A ``live`` index stays open and gets a row for every commit, because a retention needs all entries before each one.
-    Otherwise the file is opened and brought up to date for each query, so a program that only stores and reads never
-    opens it."""
+    Otherwise the file is opened for each query, so a program that only stores and reads never opens it."""
 
     def __init__(self, tree: Tree, *, live: bool) -> None:
         self.live = live
@@ -193,8 +191,7 @@ class Index:
         self._query(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (time.time(), key)))
 
     def inodes(self) -> tuple[dict[str, int], int] | None:
-        """Return the ids with a row, each with the inode of the file that the row was made of, and the number of
-        changes so far."""
+        """Return the inode of the file that each row was made of, by id, and the number of changes so far."""
 
         def select(db: sqlite3.Connection) -> tuple[dict[str, int], int]:
             (changes,) = _only_row(db.execute("SELECT changes FROM compared"))
@@ -203,14 +200,12 @@ class Index:
         return self._query(select)
 
     def mark_complete(self, folder: str, changes: int) -> None:
-        """Mark the rows as complete for ``folder``, the mark of its state, if the number of changes is still
-        ``changes``: another process may have dropped a row since the comparison."""
+        """Only if ``changes`` is still their number: another process may have dropped a row since the comparison."""
         sql = "UPDATE compared SET folder = ?, count = (SELECT count(*) FROM artifacts) WHERE changes = ?"
         self._query(lambda db: db.execute(sql, (folder, changes)))
 
     def rows(self, scope: Scope, folder: str | None = None) -> list[IndexRow] | None:
-        """Return the rows of ``scope``, oldest first. With ``folder``, return ``None`` unless the rows are marked as
-        complete for this state of the folder (:meth:`mark_complete`)."""
+        """Return the oldest first; with ``folder``, ``None`` unless :meth:`mark_complete` was called for that state."""
         condition, values = scope_condition(scope)
         is_complete = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
 
@@ -275,8 +270,7 @@ class Index:
     def _query(
         self, work: Callable[[sqlite3.Connection], T], *, create: bool = True, changed: Collection[str] = ()
     ) -> T | None:
-        """Run ``work`` with the open index, and return its result; ``None`` if the index cannot be used. ``changed``
-        are the ids whose rows it changes."""
+        """Return ``None`` if the index cannot be used. ``changed`` are the ids whose rows ``work`` changes."""
         with self._lock:
             if time.monotonic() < self._paused_until:
                 self._record_missed(changed)
@@ -321,8 +315,7 @@ class Index:
             return work(self._open_index(create=True))
 
     def _open_index(self, create: bool) -> sqlite3.Connection:
-        """Return the connection, opened if it is closed or the file was replaced. Raises :class:`FileNotFoundError` if
-        there is no file, unless it may ``create`` one."""
+        """The file is opened if it is closed or was replaced. Raises :class:`FileNotFoundError` without one."""
         path = self._tree.root / ".abp" / _DATABASE_FILE
         if self._db and self._is_still_the_file(path):
             return self._db
@@ -351,8 +344,7 @@ class Index:
         return status.st_size > 0 and self._opened == (os.getpid(), status.st_dev, status.st_ino)
 
     def _prepare_file(self, path: Path, *, create: bool) -> os.stat_result | None:
-        """Check the files of the index, create the first one if it is missing, and return its status. Raises
-        :class:`FileNotFoundError` if it is missing and not to be created, and :class:`OSError` for a symlink."""
+        """Check the files of the index, create the first one if it is missing, and return its status."""
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
                 try:
@@ -387,7 +379,6 @@ class Index:
 
 
 def _prepare_database(db: sqlite3.Connection) -> None:
-    """Create the tables, or replace those of another version, and set the options of a connection."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version != _VERSION:
         db.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -416,8 +407,7 @@ def _only_row(cursor: sqlite3.Cursor) -> tuple[int, ...]:
 
 
 def _close_connection(db: sqlite3.Connection, process: int) -> None:
-    """Close a connection that ``process`` opened. A forked process must not touch its parent's connection, so it keeps
-    the object for ever."""
+    """A forked process must not touch its parent's connection, so it keeps the object for ever."""
     if process == os.getpid():
         db.close()
     else:
@@ -431,8 +421,7 @@ _inherited: list[sqlite3.Connection] = []
 
 
 def read_metadata(meta: Folder, key: str) -> tuple[Metadata, int]:
-    """Return the metadata of an artifact, and the inode of its file; ``meta`` is its folder. Raises
-    :class:`FileNotFoundError`, or :class:`ValueError` if the file is damaged."""
+    """Return the inode of the file, too. Raises :class:`FileNotFoundError`, or :class:`ValueError` for damage."""
     try:
         fd = meta.open(f"{key}.json")
     except OSError as error:
@@ -464,8 +453,7 @@ class Catalog:
         self._compared = -LIMITS.interval
 
     def load(self, key: str) -> Metadata:
-        """Return the metadata of an artifact. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
-        damaged."""
+        """Raises :class:`FileNotFoundError`, or :class:`ValueError` for a damaged file."""
         with self._tree.folder(".abp", "meta") as meta:
             return read_metadata(meta, key)[0]
 
@@ -488,8 +476,7 @@ class Catalog:
             return None, {}
 
     def without_file(self, keys: Collection[str]) -> list[str]:
-        """Return the ids without a metadata file now. Other processes may have stored some since the files were
-        listed."""
+        """Other processes may have stored some since the files were listed."""
         if not keys:
             return []
         with self._tree.folder(".abp", "meta") as meta:
@@ -531,8 +518,7 @@ class Catalog:
             return self._refs_from_rows(rows)
 
     def _updated_rows(self, scope: Scope, keys: dict[str, int], mark: str | None) -> list[IndexRow] | None:
-        """Bring the index up to date, and return the rows of ``scope`` that are among ``keys``; ``None`` if the index
-        cannot be used."""
+        """Return the rows that are among ``keys``; ``None`` if the index cannot be used."""
         with self.index.kept_open():
             if not self._sync_index(keys, mark):
                 return None
@@ -551,9 +537,8 @@ class Catalog:
         return {key: status.st_ino for key, status in files if status}
 
     def _unchanged_rows(self, scope: Scope) -> list[IndexRow] | None:
-        """Return the rows of ``scope``, each compared with its file, if nothing was stored or removed since the index
-        was compared with the metadata; ``None`` otherwise. Without this, the list of one of 200 sessions of a store
-        with 10,000 artifacts takes 18 ms instead of 5."""
+        """Return ``None`` if anything was stored or removed since the index was compared with the metadata. Without
+        this, the list of one of 200 sessions of a store with 10,000 artifacts takes 18 ms instead of 5."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()
@@ -591,8 +576,7 @@ class Catalog:
         ]
 
     def _sync_index(self, keys: dict[str, int], mark: str | None) -> bool:
-        """Bring the index up to date with the metadata files, and write the ``mark`` of their folder to it. Return
-        ``False`` if the index cannot be used, or there are no files."""
+        """Return ``False`` if the index cannot be used, or there are no files. ``mark`` is their folder's state."""
         if not keys:
             return False
         state = self.index.inodes()
@@ -637,7 +621,6 @@ class Catalog:
             transactions += 1
 
     def path(self, metadata: Metadata) -> Path | None:
-        """Return the readable file of an artifact: the newest name that still exists, or ``None``."""
         with self._tree.folder() as root:
             for name in reversed(metadata.names):
                 if root.file_status(name.name):

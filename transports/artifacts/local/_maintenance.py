@@ -26,8 +26,7 @@ _BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class Stray(NamedTuple):
-    """A readable name in the root without an artifact: ``size`` in bytes, ``changed`` in seconds since 1970. ``intent``
-    is the file in ``staging/`` that records the name, if there is one."""
+    """A readable name without an artifact. ``intent`` is the file in ``staging/`` that records it, if there is one."""
 
     name: str
     digest: str
@@ -37,19 +36,15 @@ class Stray(NamedTuple):
 
 
 class Strays:
-    """The stray names of one store. Every method blocks.
-
-    A file in the root belongs to the store if it is a hard link to content. A copy, made on a file system without hard
-    links, belongs to the store if a dead writer left an intent file, or if it is the untouched copy of content without
-    metadata. Every other file is the user's.
-    """
+    """A file in the root belongs to the store if it is a hard link to content. A copy, made on a file system without
+    hard links, belongs to the store if a dead writer left an intent file, or if it is the untouched copy of content
+    without metadata. Every other file is the user's."""
 
     def __init__(self, tree: Tree, catalog: Catalog) -> None:
         self._tree = tree
         self._catalog = catalog
 
     def find(self) -> list[Stray]:
-        """Return the names of the store that no metadata has."""
         named: set[str] = set()
         used: set[str] = set()
         for metadata in self._catalog.all_metadata():
@@ -66,8 +61,7 @@ class Strays:
         return [*intended.values(), *filter(self._has_no_artifact, others)]
 
     def _list_by_content(self, used: Container[str], known_names: Container[str]) -> list[Stray]:
-        """Return the names in the root that lead to content of the store, except the known ones. ``used`` are the
-        hashes that metadata has."""
+        """``used`` are the hashes that metadata has."""
         links: dict[tuple[int, int], str] = {}
         # Unused content without links, by its size and the time of its last change.
         copies: dict[tuple[int, int], str] = {}
@@ -146,7 +140,6 @@ def _read_intent(staging: Folder, intent: str) -> tuple[str, str]:
 
 
 def _is_stray(stray: Stray, folders: StoreFolders) -> bool:
-    """Return whether the file is still there, and no metadata has its name."""
     for key in keys_of(folders, stray.digest):
         try:
             metadata, _ = read_metadata(folders.meta, key)
@@ -170,7 +163,6 @@ def _is_alive(intent: str, modified: float) -> bool:
 
 
 def _list_files(tree: Tree, part: str) -> Iterator[tuple[Folder, str, os.stat_result]]:
-    """Yield the regular files of a folder of the store, with the folder and their status; none if it does not exist."""
     with suppress(FileNotFoundError), tree.folder(".abp", part) as folder:
         for name in folder.names():
             status = folder.file_status(name)
@@ -197,7 +189,6 @@ class Maintenance:
         self._swept = False
 
     def sweep_once(self) -> None:
-        """Remove the staged files of dead writers at the first call. Errors are logged."""
         if self._swept:
             return
         self._swept = True
@@ -207,8 +198,7 @@ class Maintenance:
             logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
 
     def sweep(self, *, dry_run: bool) -> list[Removal]:
-        """Remove staged files of dead writers, names and content without metadata (all after an hour), and quarantined
-        content after a day. Return the removals; ``dry_run`` only returns them."""
+        """What writers left behind is removed after an hour, and quarantined content after a day."""
         removals = self._sweep_staged(dry_run=dry_run)
         # Orphans are listed first, because removing a name changes the time of its content.
         orphans = self._list_orphans()
@@ -242,7 +232,6 @@ class Maintenance:
         return remaining
 
     def _sweep_staged(self, *, dry_run: bool) -> list[Removal]:
-        """Remove the staged files of dead writers that are older than an hour; ``dry_run`` only returns them."""
         removals = []
         for folder, name, status in _list_files(self._tree, "staging"):
             # :mod:`transports.playwright._content` puts slices of a file beside it.
@@ -265,8 +254,7 @@ class Maintenance:
         return [orphan for orphan in orphans if orphan.digest not in used]
 
     def check(self, *, repair: bool) -> list[Problem]:
-        """Return all problems except damaged content. Rows of the index that differ from the metadata are repaired;
-        with ``repair``, unreadable metadata is moved to quarantine."""
+        """Rows of the index are corrected; with ``repair``, unreadable metadata is moved to quarantine."""
         problems = list(self._find_symlinks())
         keys = self._catalog.keys()
         readable = list(self._catalog.read_all(keys)) if keys else []
@@ -287,7 +275,6 @@ class Maintenance:
             yield Problem("name", stray.name, "a name of content that no artifact has; `gc` removes it after an hour")
 
     def _repair_index(self, readable: Sequence[tuple[Metadata, int]], keys: Collection[str]) -> list[Problem]:
-        """Correct the rows of the index that differ from the ``readable`` metadata, and return them as problems."""
         index = self._catalog.index
         wrong, unknown = index.differences(readable, keys) or ([], [])
         # A row without a file is no problem: another process may delete the artifact at this moment. Even an empty list
@@ -308,7 +295,6 @@ class Maintenance:
         return False
 
     def _report_unreadable(self, key: str, *, repair: bool) -> Problem:
-        """Return the problem of unreadable metadata, which ``repair`` moves to quarantine."""
         if not repair:
             outcome = "; delete the artifact, store it again, or --repair"
         elif self._blobs.quarantine_metadata(key):
@@ -318,7 +304,6 @@ class Maintenance:
         return Problem("metadata", key, f"its metadata cannot be read{outcome}")
 
     def _find_symlinks(self) -> Iterator[Problem]:
-        """Yield the symlinks in the store's own folders, which are never followed and do not belong there."""
         folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
         for parts in folders:
             with suppress(FileNotFoundError), self._tree.folder(".abp", *parts) as folder:

@@ -126,7 +126,6 @@ class LocalStaged(StagedFile):
         return await self._store._use_disk("store a file", self._read_external_file)
 
     def _read_external_file(self) -> bool:
-        """Sync and measure the file that another program wrote. Return ``False`` if there is none."""
         self._close_file()
         try:
             fd = self._open_path(TO_SYNC)
@@ -147,7 +146,6 @@ class LocalStaged(StagedFile):
         return True
 
     def _open_path(self, flags: int = os.O_RDONLY) -> int:
-        """Return a descriptor of the file at :attr:`path`, -1 if there is none."""
         try:
             with self._store._tree.folder(".abp", "staging") as staging:
                 return staging.open(self._name, flags)
@@ -197,10 +195,7 @@ class LocalStaged(StagedFile):
             return
 
     async def aclose(self) -> None:
-        """Remove the file unless it was committed.
-
-        Errors of the disk are logged, not raised. A cancellation is delayed until the file is removed.
-        """
+        """Errors of the disk are logged. A cancellation is delayed until the file is removed."""
         if self._committed:
             self._stop_following()
             return
@@ -212,10 +207,7 @@ class LocalStaged(StagedFile):
 
 
 def default_root() -> Path:
-    """Return ``<temp folder>/abp-mcp-bridge``, the folder of a store without a root.
-
-    All users share the temp folder: if this name is another user's, the user's own name is added to it, with a
-    warning."""
+    """All users share the temp folder: if this name is another user's, the user's own name is added to it."""
     root = _documented_root()
     owner = foreign_owner(root)
     if owner is None:
@@ -303,7 +295,6 @@ class LocalStore(ArtifactStore):
             self._catalog.index.close()
 
     async def _use_disk(self, action: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work in a thread. Errors of the disk become errors of the store that name the ``action``."""
         try:
             with map_os_errors(action, self.root):
                 return await in_thread(work, *args, **kwargs)
@@ -331,7 +322,6 @@ class LocalStore(ArtifactStore):
         return metadata.ref(self._catalog.path(metadata)), metadata.stored
 
     def _load_metadata(self, artifact_id: str) -> Metadata:
-        """Return the metadata of an id. Raises :func:`not_found`, and :func:`damaged_metadata`."""
         if not ID.fullmatch(artifact_id):
             raise not_found(artifact_id)
         try:
@@ -342,7 +332,6 @@ class LocalStore(ArtifactStore):
             raise damaged_metadata(artifact_id, error) from error
 
     async def _list_artifacts(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
-        """Return the artifacts of ``scope``, oldest first. Unreadable metadata is logged and left out."""
         return await self._use_disk("list artifacts", self._catalog.refs, scope)
 
     async def _list_entries(self, scope: Scope) -> list[Entry]:
@@ -354,7 +343,6 @@ class LocalStore(ArtifactStore):
         return await self._use_disk("look at the store", self._read_change_token)
 
     def _read_change_token(self) -> object:
-        """Return the token of :meth:`change_token`; 0 before the first artifact."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()

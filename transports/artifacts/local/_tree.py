@@ -27,17 +27,13 @@ _FILE_FLAGS = _SAFE_FLAGS | getattr(os, "O_NONBLOCK", 0)
 
 
 class Folder:
-    """An open folder, by its descriptor, until :meth:`close`.
-
-    ``name`` is always the name of a file in the folder, never a path. Symlinks are not followed. Every method blocks
-    and raises :class:`OSError`.
-    """
+    """An open folder, by its descriptor. ``name`` is always the name of a file in it, never a path. Symlinks are not
+    followed. Every method blocks and raises :class:`OSError`."""
 
     __slots__ = ("fd",)
 
     def __init__(self, path: str, parent: Self | None = None) -> None:
-        """Open a folder by its path, or by its name in ``parent``. A symlink raises ``ELOOP`` or ``ENOTDIR``, a file
-        ``ENOTDIR``."""
+        """``path`` is a name in ``parent``, if there is one. A symlink raises ``ELOOP`` or ``ENOTDIR``."""
         self.fd: int = os.open(path, _FOLDER_FLAGS, dir_fd=None if parent is None else parent.fd)
 
     @staticmethod
@@ -47,7 +43,6 @@ class Folder:
         return os.supports_dir_fd.issuperset(calls) and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
 
     def make_folder(self, name: str) -> None:
-        """Create a folder with access for this user alone."""
         os.mkdir(name, 0o700, dir_fd=self.fd)
 
     def close(self) -> None:
@@ -56,16 +51,13 @@ class Folder:
             os.close(self.fd)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Return a descriptor of a file, for bytes, without waiting for the writer of a pipe. A symlink raises
-        ``ELOOP`` or ``EMLINK``. ``flags`` may create a file, with access for this user alone."""
+        """Open a file for bytes, without waiting for the writer of a pipe. A symlink raises ``ELOOP`` or ``EMLINK``."""
         return os.open(name, flags | _FILE_FLAGS, 0o600, dir_fd=self.fd)
 
     def stat(self, name: str) -> os.stat_result:
-        """Return the status of a file, folder or symlink."""
         return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
 
     def unlink(self, name: str) -> bool:
-        """Remove a file. Return ``False`` if it was gone."""
         try:
             os.unlink(name, dir_fd=self.fd)
         except FileNotFoundError:
@@ -77,8 +69,7 @@ class Folder:
     discard = unlink
 
     def link(self, name: str, target: Self, new: str) -> None:
-        """Make a hard link in ``target``. Raises :class:`FileExistsError`, or an error of
-        :data:`~._blobs.NO_LINKS`."""
+        """Raises :class:`FileExistsError`, or an error of :data:`~._blobs.NO_LINKS`."""
         os.link(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd, follow_symlinks=False)
 
     def move(self, name: str, target: Self, new: str) -> None:
@@ -104,7 +95,6 @@ class Folder:
         return os.fstat(self.fd)
 
     def owner(self) -> int | None:
-        """Return the uid of the folder's owner; ``None`` if that is the user of this process, or unknown."""
         uid = os.fstat(self.fd).st_uid
         return None if uid == os.geteuid() else uid
 
@@ -114,7 +104,6 @@ class Folder:
         return status.st_ctime
 
     def file_status(self, name: str) -> os.stat_result | None:
-        """Return the status of a regular file, or ``None`` if no regular file has the name."""
         try:
             status = self.stat(name)
         except FileNotFoundError:
@@ -122,11 +111,9 @@ class Folder:
         return status if stat.S_ISREG(status.st_mode) else None
 
     def create(self, name: str) -> int:
-        """Create an empty file and return its descriptor, for writing and reading. Raises :class:`FileExistsError`."""
         return self.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR)
 
     def write(self, name: str, data: bytes, *, sync: bool) -> None:
-        """Write a new file, synced to the disk with ``sync``. An error leaves no file."""
         fd = self.create(name)
         try:
             try:
@@ -237,10 +224,8 @@ class StoreFolders(NamedTuple):
 
 
 class Tree:
-    """The folders of one store. With ``private``, a root of another user is refused.
-
-    A symlink or a file in the place of a folder raises :class:`~transports.errors.StoreError`.
-    """
+    """With ``private``, a root of another user is refused. A symlink or a file in the place of a folder raises
+    :class:`~transports.errors.StoreError`."""
 
     def __init__(self, root: Path, *, private: bool) -> None:
         self.root = root
@@ -248,10 +233,7 @@ class Tree:
 
     @contextmanager
     def folder(self, *parts: str, create: bool = False) -> Iterator[Folder]:
-        """Open ``root/part/part…`` for the block.
-
-        With ``create``, missing folders are made (mode 0700); otherwise :class:`FileNotFoundError` is raised.
-        """
+        """Open ``root/part/part…``. With ``create``, missing folders are made, with mode 0700."""
         with ExitStack() as opened:
             folder = self._open(opened, (), None, create=create)
             for depth in range(1, len(parts) + 1):
@@ -260,7 +242,6 @@ class Tree:
 
     @contextmanager
     def folders(self) -> Iterator[StoreFolders]:
-        """Open the folders of the store for the block; missing ones are made."""
         with ExitStack() as opened:
             root = self._open(opened, (), None, create=True)
             abp_folder = self._open(opened, (".abp",), root, create=True)
@@ -270,10 +251,7 @@ class Tree:
 
     @contextmanager
     def lock(self, folders: StoreFolders, digest: str) -> Iterator[int]:
-        """Hold the lock of a content in the block, against all other threads and processes, and yield its open file.
-
-        Raises a retryable :class:`~transports.errors.StoreError` if the lock is not free after a minute.
-        """
+        """Hold the lock of a content against all other threads and processes, and yield its open file."""
         # Contents whose digests begin alike share a lock file.
         fd = folders.locks.open(digest[:2], os.O_RDWR | os.O_CREAT)
         try:
@@ -295,7 +273,6 @@ class Tree:
 
     @contextmanager
     def locked(self, digest: str) -> Iterator[StoreFolders]:
-        """Open the folders of the store, and hold the lock of a content, in the block."""
         with self.folders() as folders, self.lock(folders, digest):
             yield folders
 
@@ -325,7 +302,6 @@ class Tree:
         return folder
 
     def _make_folder(self, path: str, parent: Folder | None) -> None:
-        """Make the root, or the folder ``path`` in ``parent``, for this user alone."""
         # Another process may be faster.
         with suppress(FileExistsError):
             if parent is None:
@@ -359,11 +335,9 @@ def temporary_name() -> str:
 
 @contextmanager
 def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> Iterator[tuple[Path, Folder]]:
-    """Open a folder in or below one of ``roots`` for the block, as its real path and the open folder.
-
-    On systems with descriptors of folders, a later change of the path does not redirect accesses. Raises ``refused``
-    for any other folder, and the errors of :meth:`Tree.folder` for one that is replaced meanwhile.
-    """
+    """Open a folder in or below one of ``roots``, and yield its real path, too. On systems with descriptors of folders,
+    a later change of the path does not redirect accesses. Raises ``refused`` for any other folder, and the errors of
+    :meth:`Tree.folder` for one that is replaced meanwhile."""
     try:
         real = folder.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
@@ -377,10 +351,8 @@ def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> 
 
 
 def open_beneath(path: str, roots: Sequence[Path], refused: UsageError) -> FileIO:
-    """Open a regular file below one of ``roots`` for reading; its ``name`` is its real path.
-
-    Raises ``refused`` in every other case, so that a caller cannot learn which files exist.
-    """
+    """Open a regular file below one of ``roots``; its ``name`` is its real path. Raises ``refused`` in every other
+    case, so that a caller cannot learn which files exist."""
     try:
         real = Path(path).resolve(strict=True)
         with folder_beneath(real.parent, roots, refused) as (_, folder):

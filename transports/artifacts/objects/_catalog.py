@@ -82,17 +82,12 @@ class ListedObject(NamedTuple):
 
 
 class Bucket:
-    """The objects below one prefix of a bucket.
+    """The objects below one prefix of a bucket (``s3://bucket/prefix``, ``gs://``, ``az://``…).
 
-    ``url`` is ``s3://bucket/prefix`` (``gs://``, ``az://``…). Credentials and the endpoint come from the usual
-    environment variables (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``). ``timeout`` in seconds limits a request with its
-    retries, one part of an upload, and a pause in a download. Plain HTTP is refused except for an endpoint on this
-    machine, or with ``AWS_ALLOW_HTTP``.
-
-    Every method raises :class:`~transports.errors.StoreUnavailable`, and :class:`FileNotFoundError` for a missing
-    object. Making one raises :class:`~transports.errors.UsageError` if ``obstore`` is not installed or the URL or a
-    variable is not valid.
-    """
+    Credentials and the endpoint come from the usual environment variables. ``timeout`` in seconds limits a request with
+    its retries, one part of an upload, and a pause in a download. Plain HTTP is refused except for an endpoint on this
+    machine, or with ``AWS_ALLOW_HTTP``. Every method raises :class:`~transports.errors.StoreUnavailable`, and
+    :class:`FileNotFoundError` for a missing object."""
 
     def __init__(self, url: str, timeout: float) -> None:
         options: dict[str, object] = {}
@@ -118,8 +113,7 @@ class Bucket:
             raise UsageError(f"cannot use {url}: {first_line(error)[:200]}") from None
 
     async def put(self, key: str, data: bytes | Path, mime_type: str) -> str:
-        """Upload an object, whole or not at all, and return its ETag ("" if the server has none). A
-        :class:`~pathlib.Path` is read piece by piece."""
+        """Upload an object, whole or not at all, and return its ETag ("" if the server has none)."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
         # S3 accepts parts of 5 MiB and more, and 10,000 of them.
         part_size = max(5 << 20, size // 9000 + 1)
@@ -147,8 +141,7 @@ class Bucket:
         return await self._run_request(read_object(), f"read {key}", self._timeout)
 
     async def stream(self, key: str, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """Stream the bytes ``start`` to ``end`` (exclusive, and greater than ``start``) in pieces of at most
-        ``chunk_size`` bytes. A download that breaks off is resumed."""
+        """``end`` is exclusive, and greater than ``start``. A download that breaks off is resumed."""
         action = f"read {key}"
         request = self._obstore.get_async(self._streaming_store, key, options={"range": (start, end)})
         result = await self._run_request(request, action, self._timeout)
@@ -183,8 +176,7 @@ class Bucket:
         await self._run_request(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
     async def _run_request(self, request: Awaitable[T], action: str, seconds: float) -> T:
-        """Await a request for at most ``seconds``. Its errors are mapped without quoting the library's messages: a
-        server's answer may contain the signed request."""
+        """Errors are mapped without quoting the library: a server's answer may contain the signed request."""
         try:
             async with asyncio.timeout(seconds):
                 return await request
@@ -258,8 +250,7 @@ _CREDENTIAL_VARIABLES = (
 
 
 def _require_usable_variables() -> None:
-    """Raise :class:`~transports.errors.UsageError` for values with which every request of the library would panic, such
-    as a key with the line end of the file that it was read from."""
+    """Refuse values with which every request of the library would panic, such as a key with a line end."""
     for name in _CREDENTIAL_VARIABLES:
         value = os.environ.get(name, "")
         if not value.isprintable() or value != value.strip():
@@ -280,9 +271,6 @@ def _is_http_address(text: str) -> bool:
 
 
 def _http_is_allowed() -> bool:
-    """Return whether plain HTTP may be used: for an endpoint on this machine, or with ``AWS_ALLOW_HTTP``.
-
-    Raises :class:`~transports.errors.UsageError` for any other endpoint with plain HTTP."""
     variable = next((name for name in _ENDPOINT_VARIABLES if os.environ.get(name)), "")
     endpoint = os.environ.get(variable, "")
     if is_loopback(urlsplit(endpoint).hostname):
@@ -316,10 +304,7 @@ def _failure_reason(error: BaseException) -> str:
 
 
 class Catalog:
-    """The metadata objects of one store. They are the truth: writing or removing one is the commit.
-
-    Every method raises :class:`~transports.errors.StoreUnavailable`.
-    """
+    """The metadata objects of one store. They are the truth: writing or removing one is the commit."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -332,7 +317,6 @@ class Catalog:
     # --- one artifact -------------------------------------------------------------------------------------------------
 
     async def load(self, key: str) -> Metadata | None:
-        """Return the metadata of an artifact; ``None`` if there is none. Raises :class:`~transports.errors.Corrupt`."""
         record = await self._read_object(key)
         if record is None:
             self._metadata.pop(key, None)
@@ -367,8 +351,6 @@ class Catalog:
         return Indexed(metadata, e_tag)
 
     async def _read_object(self, key: str) -> Indexed | None:
-        """Return the metadata object of an id and its ETag, ``None`` if there is none. Raises
-        :class:`~transports.errors.Corrupt`."""
         try:
             data, e_tag = await self._bucket.get(f"meta/{key}.json")
             return Indexed(Metadata.decode(data, key), e_tag)
@@ -383,8 +365,7 @@ class Catalog:
     # --- all artifacts ------------------------------------------------------------------------------------------------
 
     async def all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
-        """Return the metadata that ``scope`` covers, oldest first. Ids of unreadable metadata are added to
-        ``unreadable``."""
+        """Return the oldest first. Ids of unreadable metadata are added to ``unreadable``."""
         covered: list[Metadata] = []
         async for page in self._listing():
             # An object is read again only if its ETag has changed.
@@ -414,12 +395,10 @@ class Catalog:
         return entries
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
-        """Return the entries of ``scope`` that ``policy`` may remove, perhaps with others."""
         return await self.entries(scope)
 
     async def find(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None] | None:
-        """Return the artifacts of one page, the newest first, and the cursor of the next one; ``None`` without an
-        index."""
+        """Return one page, the newest first, and the cursor of the next one; ``None`` without an index."""
         return None
 
     async def change_token(self) -> int | None:
@@ -449,8 +428,7 @@ class Catalog:
         yield page
 
     async def _read_all(self, keys: Iterable[str], unreadable: list[str] | None = None) -> list[Indexed]:
-        """Return the readable metadata of these ids, read 16 at a time. Ids of unreadable metadata are added to
-        ``unreadable``."""
+        """Sixteen are read at a time. Ids of unreadable metadata are added to ``unreadable``."""
         slots = asyncio.Semaphore(16)
 
         async def read_if_valid(key: str) -> Indexed | None:
@@ -468,14 +446,12 @@ class Catalog:
 
 
 class IndexedCatalog(Catalog):
-    """A catalog with an index. The metadata objects stay the truth: reading, storing and removing one artifact
-    depends on them alone.
+    """A catalog with an index. Reading, storing and removing one artifact depend on the metadata objects alone.
 
     A change is announced in the index before it is made and settled after it. A change that was announced but not
     settled, because its writer died or the index could not be reached, is looked up in the bucket by the next query
     over all artifacts, a minute later at most. A change that could not even be announced is noted in the bucket as
-    ``unindexed/<id>``. The index may therefore be lost at any time: the first query builds a new one.
-    """
+    ``unindexed/<id>``. The index may therefore be lost at any time: the first query builds a new one."""
 
     def __init__(self, bucket: Bucket, index: StoreIndex) -> None:
         super().__init__(bucket)
@@ -552,8 +528,7 @@ class IndexedCatalog(Catalog):
         return await self._query_index(self._index.change_token)
 
     async def compare(self) -> ReindexReport:
-        """Compare the index with all metadata objects, and correct it. An object is read only if its ETag differs or
-        its row cannot be read."""
+        """An object is read only if its ETag differs or its row cannot be read."""
         number, was_built = await self._index.state()
         unreadable: list[str] = []
         listed, wrong = await self._compare_objects(unreadable)
@@ -593,10 +568,8 @@ class IndexedCatalog(Catalog):
     async def _correct(
         self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None
     ) -> list[str]:
-        """Correct the rows of these ids whose ETags differ from those of their objects, or all with ``always``.
-
-        Returns the ids without an object. Ids whose object cannot be read are added to ``unreadable``.
-        """
+        """Correct the rows whose ETags differ from those of their objects, or all with ``always``. Returns the ids
+        without an object. Ids whose object cannot be read are added to ``unreadable``."""
         gone: list[str] = []
         for start in range(0, len(keys), LIMITS.page):
             part = keys[start : start + LIMITS.page]
@@ -626,8 +599,7 @@ class IndexedCatalog(Catalog):
         raise StoreUnavailable("the index keeps disappearing; find out what deletes it, and try again", retryable=True)
 
     async def _catch_up(self) -> None:
-        """Add the changes that the index may lack: every minute, and at once after a failed change. Build a new index
-        from all metadata."""
+        """Add the changes that the index may lack: every minute, and at once after a failed change."""
         if not self._is_due():
             return
         async with self._catching_up:

@@ -57,9 +57,7 @@ class Indexed(NamedTuple):
 
 
 def table_statements(text: str) -> tuple[str, ...]:
-    """Return the statements that create the tables and indexes.
-
-    ``text`` is the database's type for text compared by its bytes. The last two statements create
+    """``text`` is the database's type for text compared by its bytes. The last two statements create
     ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``."""
     artifacts = f"""CREATE TABLE IF NOT EXISTS abp_artifacts_1 (
     store INTEGER NOT NULL, id {text} NOT NULL, e_tag TEXT NOT NULL, metadata TEXT NOT NULL, size BIGINT NOT NULL,
@@ -122,8 +120,7 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
 
 
 def indexed_text(text: str) -> str:
-    """Return a text as it is put into an index of the database: without NUL, at most 200 characters, since an entry of
-    a PostgreSQL index has 2.7 KB at most."""
+    """Return text without NUL, short enough for an entry of a PostgreSQL index, which has 2.7 KB at most."""
     return (without_nul(text) or "")[:200]
 
 
@@ -176,10 +173,9 @@ class NotBuilt(Exception):
 
 
 class StoreIndex:
-    """The rows of one store. Many stores, and any number of machines, may use one database.
-
-    Every method raises :class:`~transports.errors.StoreUnavailable` if the database cannot be used; for ten seconds
-    after that it raises the same error without trying the database."""
+    """The rows of one store. Many stores, and any number of machines, may use one database. Every method raises
+    :class:`~transports.errors.StoreUnavailable` if the database cannot be used; for ten seconds after that it raises
+    the same error without trying the database."""
 
     def __init__(self, database: Connection, url: str) -> None:
         """``url`` is the store's, without the index; it is the key of the store in the database."""
@@ -205,19 +201,15 @@ class StoreIndex:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def announce(self, key: str) -> int:
-        """Announce a change of the metadata of an artifact, which :meth:`put` or :meth:`remove` then settles.
-
-        Returns the number of the announcement, which is unique. A time would not be: two may fall into one millisecond,
-        or the clock may be set back."""
+        """Announce a change, which :meth:`put` or :meth:`remove` then settles, and return its unique number. A time
+        would not be unique: two may fall into one millisecond, or the clock may be set back."""
         number = _new_number()
         await self._run(lambda cursor, store: cursor.execute(self._announcement, (store, key, number)))
         return number
 
     async def put(self, indexed: Indexed, announced: int) -> None:
-        """Insert or replace the row of an artifact, and settle the change with the number ``announced`` (0: none).
-
-        If another writer announced a change after that one, the order of the two writes is unknown: the artifact stays
-        announced."""
+        """The change with the number ``announced`` (0: none) is settled, too. If another writer announced a change
+        after that one, the order of the two writes is unknown: the artifact stays announced."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute(f"{_INSERT} UPDATE SET {_SET}", (store, *row_of(indexed)))
@@ -226,9 +218,8 @@ class StoreIndex:
         await self._run(work)
 
     async def remove(self, key: str, announced: int) -> None:
-        """Remove the row of a deleted artifact, and settle the change as :meth:`put` does.
-
-        Without a row the artifact stays announced, too: a process that builds the index may have read it before."""
+        """The change is settled as by :meth:`put`. Without a row the artifact stays announced, too: a process that
+        builds the index may have read it before."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ?", (store, key))
@@ -237,8 +228,7 @@ class StoreIndex:
         await self._run(work)
 
     async def correct(self, records: Sequence[Indexed], gone: Iterable[str], e_tags: dict[str, str]) -> None:
-        """Write the rows of ``records`` and remove those of ``gone`` ids. A row whose ETag is no longer the one in
-        ``e_tags`` stays: a writer changed it since."""
+        """A row whose ETag is no longer the one in ``e_tags`` stays: a writer changed it since."""
         new = [record for record in records if record.metadata.id not in e_tags]
         changed = [record for record in records if record.metadata.id in e_tags]
         dropped = [key for key in gone if key in e_tags]
@@ -273,13 +263,11 @@ class StoreIndex:
         return [str(key) for (key,) in await self._select(sql, seconds)]
 
     async def give_up(self, seconds: float) -> None:
-        """Drop the announcements that are at least ``seconds`` old."""
         sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 
     async def state(self) -> tuple[int, bool]:
-        """Return the number of this index, which changes when it is recreated, and whether it was compared with all
-        metadata once."""
+        """Return the number, which is new for a recreated index, and whether all metadata was compared with it once."""
         ((number, built),) = await self._select("SELECT number, built FROM abp_artifact_stores_1 WHERE number = ?")
         return cast(int, number), built is not None
 
@@ -341,8 +329,6 @@ class StoreIndex:
         return [_entry_of_row(row) for row in await self._select(f"{_ENTRY}{text}", *values, built=True)]
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
-        """Return all entries of ``scope`` that ``policy`` may remove: possibly expired ones, and all entries of each
-        session and trace over a limit."""
         text, values = scope_condition(scope)
 
         def work(cursor: Cursor, store: int) -> list[Entry]:
@@ -376,9 +362,8 @@ class StoreIndex:
     # --- the tables ---------------------------------------------------------------------------------------------------
 
     async def _run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
-        """Run ``work`` with the number of this store. Missing tables are created.
-
-        With ``built``, raises :class:`NotBuilt` if the index was not compared with all metadata yet."""
+        """``work`` gets the number of this store. With ``built``, raises :class:`NotBuilt` before the first
+        comparison."""
         # One at a time: callers that wait must not try a database that is down, too.
         async with self._turn:
             if time.monotonic() < self._paused_until:
@@ -440,8 +425,7 @@ class StoreIndex:
         return bool(cursor.fetchall())
 
     def _run_with_store_number(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
-        """Run ``work`` with the number of this store. It is read each time, because recreated tables have other
-        numbers."""
+        """The number is read each time, because recreated tables have other numbers."""
         cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         rows = cursor.fetchall()
         if not rows:
@@ -476,8 +460,7 @@ def _entry_of_row(row: tuple[Value, ...]) -> Entry:
 def _groups_over_limit(
     cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]
 ) -> list[Scope]:
-    """Return the sessions and traces that are over a limit of ``policy``, among the rows that meet the condition
-    ``text`` with its ``values``."""
+    """``text`` is an SQL condition on the rows, with its ``values``."""
     if policy.cleanup_strategy == "none":
         return []
 
@@ -503,9 +486,7 @@ def _groups_over_limit(
 
 
 def split_index(url: str) -> tuple[str, str | None]:
-    """Return the URL of a store without its index, and the URL of the index.
-
-    Everything after ``?index=`` belongs to the index, its own query too. It may be percent-encoded as a whole."""
+    """All after ``?index=`` is the URL of the index, its own query too. It may be percent-encoded as a whole."""
     store, mark, index = url.partition("?index=")
     if not mark:
         return store, None
@@ -513,10 +494,7 @@ def split_index(url: str) -> tuple[str, str | None]:
 
 
 def open_index(address: str) -> tuple[Connection, str]:
-    """Return the database at ``postgresql://[user@]host[:port]/database`` or ``sqlite:///folder/file``, not connected
-    yet, and its URL without a password.
-
-    Raises :class:`~transports.errors.UsageError` for any other URL, or if the extra ``postgres`` is missing."""
+    """Return the database, not connected yet, and its URL without a password."""
     name = "the index"
     scheme, _, rest = address.partition("://")
     if scheme in ("postgresql", "postgres"):

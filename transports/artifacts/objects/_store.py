@@ -35,10 +35,7 @@ from ._index import StoreIndex, open_index
 
 
 class ObjectStaged(SpooledFile):
-    """A staged file in memory while it has at most a MiB, then in a temporary file.
-
-    It is uploaded once all content is verified, and may be committed again if the upload failed.
-    """
+    """A staged file in memory while it has at most a MiB, then in a temporary file."""
 
     _store: ObjectStore
 
@@ -105,8 +102,7 @@ class ObjectStore(ArtifactStore):
         timeout: float = 60.0,
         index: str | None = None,
     ) -> None:
-        """``index`` is the URL of an index: ``postgresql://…`` or ``sqlite:///…``. Raises
-        :class:`~transports.errors.UsageError` for another one."""
+        """``index`` is the URL of an index: ``postgresql://…`` or ``sqlite:///…``."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         self.url = url.rstrip("/")
         self._bucket = Bucket(self.url, timeout)
@@ -170,15 +166,13 @@ class ObjectStore(ArtifactStore):
         return await self._catalog.candidates(scope, policy)
 
     async def change_token(self) -> object:
-        """Return the change counter of the index; ``None`` without an index."""
         return await self._catalog.change_token()
 
     async def _record_use(self, artifact_id: str) -> None:
         await self._catalog.touch(artifact_id)
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """Stream a range of an artifact, and verify the hash of a whole one at the end. Content that is replaced
-        meanwhile stays until its last reader is done."""
+        """Content that is replaced meanwhile stays until its last reader is done."""
         blob = await self._content_of(ref.id)
         self._reading[blob] += 1
         digest = hashlib.sha256()
@@ -206,8 +200,7 @@ class ObjectStore(ArtifactStore):
             await self._release_content(blob)
 
     async def _find_newer_content(self, ref: ArtifactRef, missing_blob: str) -> str:
-        """Return the key of the content that replaced ``missing_blob``. Raises :class:`~transports.errors.Corrupt` if
-        none did, and :func:`not_found` if the artifact is gone."""
+        """Raises :class:`~transports.errors.Corrupt` if none did, and :func:`not_found` if the artifact is gone."""
         metadata = await self._catalog.load(ref.id)
         if metadata is None:
             raise not_found(ref.id) from None
@@ -259,7 +252,6 @@ class ObjectStore(ArtifactStore):
         return True
 
     async def _delete_content(self, blob: str) -> None:
-        """Remove content, or schedule its removal for when its last reader in this process is done."""
         if self._reading[blob]:
             self._delete_after_read.add(blob)
         else:
@@ -274,7 +266,6 @@ class ObjectStore(ArtifactStore):
                 await self._bucket.delete(blob)
 
     async def _sweep_leftovers(self, *, dry_run: bool) -> list[Removal]:
-        """Remove content without metadata after an hour, and quarantined objects after a day."""
         removals = await self._find_orphans()
         day = 86400.0
         async for quarantined in self._bucket.list("quarantine/"):
@@ -287,7 +278,6 @@ class ObjectStore(ArtifactStore):
         return removals
 
     async def _find_orphans(self) -> list[Removal]:
-        """Return the content without metadata that is older than an hour and is not being read."""
         now = time.time()
         hour = 3600.0
         old_blobs = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
@@ -302,8 +292,6 @@ class ObjectStore(ArtifactStore):
         ]
 
     async def reindex(self) -> ReindexReport:
-        """Compare the index with all metadata objects and correct it, or build a new index; see
-        :func:`transports.artifacts.reindex`."""
         if not isinstance(self._catalog, IndexedCatalog):
             raise UsageError(f"{self.url} has no index; its URL may end in ?index=postgresql://host/database")
         return await self._catalog.compare()
