@@ -116,7 +116,6 @@ async def accept_files(
 
 
 async def _as_source(file: object, store: ArtifactStore) -> _Source:
-    """Return a file that was given in any way: as a path, bytes, an open file, or JSON with its content or an id."""
     match file:
         case OpenFile() | BinaryData():
             return file
@@ -136,9 +135,6 @@ async def _as_source(file: object, store: ArtifactStore) -> _Source:
 
 
 def _binary_of_json(file: Mapping[str, object]) -> BinaryData:
-    """Return a :class:`GivenFile` with its content still encoded.
-
-    Raises :class:`~transports.errors.BadDescriptor` for a key of the wrong type, and for another encoding."""
     content = file.get("content")
     encoding = file.get("encoding", "base64")
     if not isinstance(content, str) or encoding not in ("base64", "utf-8"):
@@ -156,7 +152,7 @@ def _optional_text(file: Mapping[str, object], key: str) -> str | None:
 
 
 def _encoding_error(key: str, error: BadEncoding) -> BadEncoding:
-    """Return the error of a file's content for its sender: the decoder's message is about an app, which had no part."""
+    """The decoder's message speaks of an app, which had no part in this file."""
     reason = error.message.partition("; the app")[0]
     return BadEncoding(
         f"{key}: content: {reason}; send the file's bytes as standard, padded base64 (RFC 4648), without line breaks "
@@ -166,7 +162,7 @@ def _encoding_error(key: str, error: BadEncoding) -> BadEncoding:
 
 
 def _checked_source(source: _Source, limits: FileLimits) -> _Source:
-    """Return the same file with its size and type known, and encoded content decoded. Raises if it is not allowed."""
+    """Return the same file with its size and type known, and encoded content decoded."""
     match source:
         case ArtifactRef():
             _check_allowed(source.size_bytes, source.mime_type, limits)
@@ -178,7 +174,6 @@ def _checked_source(source: _Source, limits: FileLimits) -> _Source:
 
 
 def _check_open_file(source: OpenFile, limits: FileLimits) -> OpenFile:
-    """Return the same open file with its type, if the ``limits`` accept it. Raises their errors."""
     descriptor = source.file.fileno()
     try:
         size = os.fstat(descriptor).st_size
@@ -192,7 +187,6 @@ def _check_open_file(source: OpenFile, limits: FileLimits) -> OpenFile:
 
 
 def _check_binary(binary: BinaryData, limits: FileLimits) -> BinaryData:
-    """Return content with its size and type, decoded, if the ``limits`` accept it. Raises their errors."""
     content = binary.content
     if isinstance(content, Encoded):
         if content.encoding == "base64":
@@ -228,7 +222,6 @@ def _type_of(head: bytes, source: BinaryData | OpenFile) -> str:
 
 
 def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None:
-    """Raise the error for a file that is too large, or of a type that is not accepted."""
     if size > limits.max_file_bytes:
         raise TooLarge(
             f"the file has {size:,} bytes; at most {limits.max_file_bytes:,} are accepted with a call",
@@ -246,7 +239,6 @@ def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None
 async def _store_input(
     source: BinaryData | OpenFile, store: ArtifactStore, limits: FileLimits, capability: str
 ) -> ArtifactRef:
-    """Store a checked file, and return its reference."""
     options: PutOptions = {
         "mime_type": source.mime_type,
         "filename": source.filename,
@@ -266,7 +258,7 @@ async def _store_input(
 
 
 async def _read_limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, None]:
-    """Yield the content of an open file, which may have grown since it was checked."""
+    """The file may have grown since it was checked."""
     size = 0
     async for piece in pieces_of(file):
         size += len(piece)
@@ -275,7 +267,6 @@ async def _read_limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[byte
 
 
 async def _as_parameter(ref: ArtifactRef, source: _Source, store: ArtifactStore) -> BinaryData:
-    """Return the stored file as a parameter: by path if there is one, else the content in memory or from the store."""
     if ref.path is not None:
         return BinaryData(LocalFile(ref.path), ref.mime_type, ref.size_bytes, ref.filename)
     if isinstance(source, BinaryData):

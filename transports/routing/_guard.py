@@ -33,7 +33,6 @@ _MIN_VALUE = 5
 
 
 def json_size(value: object) -> int:
-    """Return the size of ``value`` in bytes, as compact JSON in UTF-8."""
     return len(encode_json(value))
 
 
@@ -53,10 +52,8 @@ def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) 
 
 
 def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
-    """Return ``value`` with each text of more than ``max_chars`` characters cut to that length, ``suffix`` included.
-
-    A suffix that is longer than ``max_chars`` becomes "…". Returns the same object if no text is longer. A value that
-    is nested too deeply to be cut, hundreds of levels, becomes "…"."""
+    """``suffix`` counts towards ``max_chars``, and becomes "…" if it is longer. Returns the same object if no text is
+    longer. A value that is nested too deeply to be cut, hundreds of levels, becomes "…"."""
     try:
         if not _has_longer_text(value, max_chars):
             return value
@@ -66,7 +63,6 @@ def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX)
 
 
 def _has_longer_text(value: JSONValue, max_chars: int) -> bool:
-    """Return whether a value has a text of more than ``max_chars`` characters, at any depth."""
     if isinstance(value, str):
         return len(value) > max_chars
     if isinstance(value, dict):
@@ -88,7 +84,6 @@ def _has_longer_text(value: JSONValue, max_chars: int) -> bool:
 
 
 def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
-    """Return a copy of a value with its long texts cut."""
     if isinstance(value, str):
         return _shorten_text(value, max_chars, suffix)
     if isinstance(value, dict):
@@ -99,7 +94,6 @@ def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
 
 
 def _shorten_text(text: str, max_chars: int, suffix: str) -> str:
-    """Return a text cut to ``max_chars`` characters, with the suffix if it has room."""
     if len(text) <= max_chars:
         return text
     room = max_chars - len(_cut_text(text, 0, suffix))
@@ -109,12 +103,11 @@ def _shorten_text(text: str, max_chars: int, suffix: str) -> str:
 
 
 def _cut_text(text: str, chars: int, suffix: str) -> str:
-    """Return the first characters of a text, and the suffix with the number of the others."""
     return text[:chars] + suffix.replace("{truncated_chars}", str(len(text) - chars))
 
 
 def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
-    """Return ``value`` in at most ``room`` bytes; ``room`` fits it, or is at least :data:`_MIN_VALUE`."""
+    """``room`` fits ``value``, or is at least :data:`_MIN_VALUE`."""
     if _fits(value, room):
         return value
     if isinstance(value, dict):
@@ -134,7 +127,6 @@ def _fits(value: JSONValue, room: int) -> bool:
 
 
 def _fit_text(text: str, room: int, suffix: str) -> str:
-    """Return as many first characters as fit into ``room``, and the suffix."""
     # A binary search, because a cut text must be encoded to know its size.
     lengths = range(min(len(text), room) + 1)
     fitting = bisect_right(lengths, room, key=lambda chars: json_size(_cut_text(text, chars, suffix)))
@@ -190,7 +182,6 @@ class _FieldSize(NamedTuple):
     value: int
 
     def with_share(self, share: int) -> int:
-        """Return the size of the field if its value is cut to ``share``."""
         return self.key + min(self.value, share)
 
 
@@ -225,7 +216,6 @@ def _fit_object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSON
 def _fit_values(
     fields: Mapping[str, JSONValue], sizes: Mapping[str, _FieldSize], room: int, suffix: str
 ) -> dict[str, JSONValue]:
-    """Return the fields with their values cut to fair shares of ``room``."""
     room_for_values = room - sum(sizes[name].key for name in fields)
     shares = _divide(room_for_values, [sizes[name].value for name in fields])
     return {name: _fit(value, share, suffix) for (name, value), share in zip(fields.items(), shares, strict=True)}

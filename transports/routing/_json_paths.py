@@ -14,7 +14,6 @@ from ..protocol._find_content import Place
 
 @lru_cache(maxsize=256)
 def compile_json_path(path: str) -> JSONPathQuery:
-    """Return the query of a path. Raises :class:`~transports.errors.UsageError` for one that is not valid."""
     try:
         return compile(path)
     except JSONPathError as error:
@@ -25,7 +24,6 @@ def compile_json_path(path: str) -> JSONPathQuery:
 
 
 def find_json_path(tree: object, path: str) -> Iterator[Place]:
-    """Yield the place of each match of ``path`` in ``tree``."""
     query = compile_json_path(path)
     # A tree that is too deep is reported by the search for content, and a path of a thousand steps matches nothing.
     with suppress(JSONPathRecursionError, RecursionError):

@@ -34,25 +34,19 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class FieldMatch:
-    """Field that a rule names, with its content and the fields beside it."""
-
     place: Place
     binary: BinaryData
     rule: FieldRule
     siblings: Mapping[str, object]
 
     def summary(self, ref: ArtifactRef) -> str:
-        """Return the filled template of the rule's summary; a file that was not stored is marked as such."""
         return fill_summary(self.rule.summary, ref, self.siblings, self.rule.content_type)
 
 
 def fill_summary(
     template: str, ref: ArtifactRef, siblings: Mapping[str, object], content_type: str | None = None
 ) -> str:
-    """Return a template filled with the properties of a file and the fields beside it.
-
-    A file that was not stored is marked as such.
-    """
+    """A file that was not stored is marked as such."""
     if not content_type:
         content_type = extension_for(ref.mime_type).removeprefix(".")
         if ref.mime_type == OCTET_STREAM:
@@ -73,10 +67,7 @@ def fill_summary(
 
 
 def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
-    """Return the text fields of ``data`` that a rule names.
-
-    Paths of rules begin at each of ``roots``. If several rules name a field, the first wins.
-    """
+    """Paths of rules begin at each of ``roots``. If several rules name a field, the first wins."""
     matches: dict[Place, FieldMatch] = {}
     for root, rule in product(roots, rules):
         for place, node, siblings in walk_path(data, rule.path, root):
@@ -100,7 +91,7 @@ def human_size(size: int) -> str:
 
 
 def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
-    """Return the content of a field, or ``None`` if the rule does not fit its format, its encoding or its text."""
+    """Return ``None`` if the rule does not fit the field's format, encoding or text."""
     if not _fits_formats(siblings.get("format"), rule.formats):
         return None
 
@@ -134,7 +125,6 @@ def _fits_formats(file_format: object, formats: Sequence[str]) -> bool:
 
 
 def _bare_base64(text: str) -> str:
-    """Return base64 without the head of a data URL and without line breaks."""
     head = _DATA_URL.match(text)
     if head is not None:
         text = text[head.end() :]
@@ -142,10 +132,8 @@ def _bare_base64(text: str) -> str:
 
 
 def _fill(template: str, siblings: Mapping[str, object], values: Mapping[str, str]) -> str:
-    """Return ``template`` with each ``{name}`` replaced; a name without a value becomes ``unknown name``.
-
-    Replacement is done once: a value of the app is never parsed as a template.
-    """
+    """Replacement is done once: a value of the app is never parsed as a template. A name without a value becomes
+    ``unknown name``."""
 
     def value_of(placeholder: re.Match[str]) -> str:
         name = placeholder[1]
@@ -170,7 +158,7 @@ _TEXT_KEYS = frozenset(("content", "result", "structuredContent"))
 
 
 class ParsedTexts(NamedTuple):
-    """Answer with the JSON of its texts as trees. ``roots`` are the places where the paths of field rules begin."""
+    """``roots`` are the places where the paths of field rules begin."""
 
     data: object
     roots: Sequence[Place]
@@ -180,12 +168,9 @@ class ParsedTexts(NamedTuple):
 def parse_text_blocks(
     data: Mapping[str, object], rules: Sequence[FieldRule], heuristics: Heuristics | None
 ) -> ParsedTexts:
-    """Parse the JSON in text blocks of an answer that has one of :data:`_TEXT_KEYS`.
-
-    Servers answer structured results as text (docs/requirements.md R2-3.3), and SDKs wrap the text of a tool as
+    """Servers answer structured results as text (docs/requirements.md R2-3.3), and SDKs wrap the text of a tool as
     ``{"result": text}``. A text becomes a tree only if the tree holds a file; then a copy of ``data`` is returned.
-    Field rules begin at the top, at ``structuredContent`` and at each such tree.
-    """
+    Field rules begin at the top, at ``structuredContent`` and at each such tree."""
     roots: list[Place] = [()]
     steps: list[Step] = []
     trees: dict[Place, object] = {}
@@ -226,7 +211,6 @@ def _text_blocks(data: Mapping[str, object]) -> Iterator[tuple[str, Place, objec
 
 
 def _parse_tree_with_file(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | None) -> object:
-    """Return the JSON of a text if it holds a file, else ``None``."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -295,7 +279,6 @@ class Fetcher:
         return binary, ()
 
     async def _save(self, handle: Handle, staged: Staged, declared: int | None) -> None:
-        """Let the transport write content that stayed on the far side into ``staged``."""
         if self.transport is None:
             raise TransportError("this content stayed in the app; only the session that called it can fetch it")
 
@@ -323,7 +306,7 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None,
     ) -> tuple[BinaryData, Sequence[str]]:
-        """Download a file into ``staged``. Return its description, and warnings about it."""
+        """Return the description of the file, and warnings about it."""
         from .http._downloads import download  # late: aiohttp, which most sessions never need
         from .http._request import DownloadRequest, cookies_of
 
@@ -398,10 +381,8 @@ _MANY = 3000
 
 
 class Recognised(NamedTuple):
-    """Outcome of the layers.
-
-    ``data`` is the answer, perhaps changed by a layer; ``files`` its content; ``refs`` references of files that are
-    stored already; ``configured`` the matches of field rules. A ``large`` answer is processed in threads only."""
+    """``data`` is the answer, perhaps changed by a layer; ``refs`` are files that are stored already; ``configured``
+    are the matches of field rules. A ``large`` answer is processed in threads only."""
 
     data: object
     files: list[Found]
@@ -436,7 +417,7 @@ class Layers:
         return recognised._replace(large=True)
 
     async def _transform(self, transformer: Transformer, data: object, context: TransformContext) -> Recognised | None:
-        """Return the transformer's answer, or ``None`` if it leaves the answer to the other layers."""
+        """Return ``None`` if the transformer leaves the answer to the other layers."""
         original_files = find_values(data)
         try:
             answer = transformer(context.capability, data, context)
@@ -478,7 +459,6 @@ class Layers:
         return Recognised(data, files, _references(others), configured, steps)
 
     async def _release_dropped(self, original: Sequence[Found], remaining: Sequence[Found]) -> None:
-        """Let the far side drop the content of ``original`` files that are not among the ``remaining`` ones."""
         remaining_content = [item.binary.content for item in remaining if isinstance(item.binary, BinaryData)]
         for item in original:
             if isinstance(item.binary, BinaryData) and item.binary.content not in remaining_content:

@@ -101,7 +101,6 @@ class TransformContext:
 
 
 def check_path(path: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a path that is not valid."""
     if path.startswith("$"):
         from ._json_paths import compile_json_path  # late: its library loads longer than all of routing
 
@@ -122,7 +121,7 @@ class PathMatch(NamedTuple):
 
 
 def walk_path(tree: object, path: str, start: Place) -> Iterator[PathMatch]:
-    """Yield each match of ``path`` in the value at ``start`` of ``tree``. Siblings are within this value."""
+    """Siblings are within the value at ``start``."""
     for step in start:
         tree = tree[step]  # type: ignore[index]  # a place of the tree
     if path.startswith("$"):
@@ -135,7 +134,6 @@ def walk_path(tree: object, path: str, start: Place) -> Iterator[PathMatch]:
 
 
 def _match_at(tree: object, place: Place, start: Place) -> PathMatch:
-    """Return the match at a ``place`` of ``tree``, which is the part of the answer at ``start``."""
     value = tree
     siblings: Mapping[str, object] = {}
     for step in place:
@@ -146,7 +144,6 @@ def _match_at(tree: object, place: Place, start: Place) -> PathMatch:
 
 
 def _walk(node: object, steps: Sequence[str], place: Place, siblings: Mapping[str, object]) -> Iterator[PathMatch]:
-    """Yield the matches of the remaining steps of a dotted path in ``node``."""
     if not steps:
         yield PathMatch(place, node, siblings)
         return
@@ -435,7 +432,6 @@ def named_preset(name: str) -> RoutingPolicy:
 
 
 def words_of(server: str) -> frozenset[str]:
-    """Return the words of a server's name in lower case, and the whole name."""
     return frozenset((server.lower(), *re.split(r"[^a-z0-9]+", server.lower())))
 
 
@@ -510,7 +506,6 @@ def _as_table(value: object, where: str) -> Mapping[str, object]:
 
 
 def _check_settings(settings: Mapping[str, object], where: str) -> None:
-    """Raise :class:`~transports.errors.UsageError`, which names the key at fault."""
     if _PRESET in settings:
         try:
             named_preset(str(settings[_PRESET]))
@@ -520,7 +515,7 @@ def _check_settings(settings: Mapping[str, object], where: str) -> None:
 
 
 def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
-    """Return ``base`` changed by ``settings``. For a tool with rules in both, those of ``settings`` count."""
+    """For a tool with rules in both, those of ``settings`` count."""
     table = in_own_names({key: value for key, value in settings.items() if key != _PRESET}, where)
     if not table:
         return base
@@ -538,10 +533,7 @@ def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: s
 
 
 def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
-    """Return a policy with the settings of ``table``, which have the names of this kit, and defaults for the others.
-
-    Raises :class:`~transports.errors.UsageError`, which names the key at fault.
-    """
+    """``table`` has the names of this kit. Settings that it lacks get their defaults."""
     names = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
     unknown = sorted(table.keys() - names)
     if unknown:
@@ -566,10 +558,8 @@ def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
 
 
 def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object]:
-    """Return ``settings`` with values that TOML cannot write.
-
-    ``"none"`` becomes ``None`` (no limit), and the hexadecimal digits of a signature become bytes.
-    """
+    """TOML has no ``None`` and no bytes: ``"none"`` means no limit, and a signature is written in hexadecimal
+    digits."""
     readable: dict[str, object] = {}
     for key, value in settings.items():
         if key in _NESTED and isinstance(value, dict):
@@ -600,12 +590,7 @@ def _adapter() -> TypeAdapter[RoutingPolicy]:
 
 
 def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return settings of a policy, which may have their names of docs/requirements.md R2-4.2, with the names of this
-    kit. Unknown names stay.
-
-    Raises :class:`~transports.errors.UsageError` for a setting that is given under both names, and for a signature that
-    is not the beginning of base64.
-    """
+    """Settings may have their names of docs/requirements.md R2-4.2 instead of those of this kit. Unknown names stay."""
     renamed = _rename(settings, POLICY_NAMES, where)
     if renamed.pop("auto_artifact_large_content", True) is False:
         renamed |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
@@ -634,7 +619,7 @@ def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object
 
 
 def _rules_in_own_names(rules: object, where: str) -> object:
-    """Return the field rules of a tool with the names of this kit. Other values are left to the check of types."""
+    """Values of other types are left to the check of types."""
     if not isinstance(rules, list):
         return rules
     renamed: list[object] = []
@@ -646,7 +631,7 @@ def _rules_in_own_names(rules: object, where: str) -> object:
 
 
 def _detection_in_own_names(table: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return ``binary_detection`` as settings of a policy. Its ``signatures`` replace those of the kit."""
+    """``signatures`` of the table replace those of the kit."""
     unknown = sorted(table.keys() - {*DETECTION_NAMES, "signatures"})
     if unknown:
         raise UsageError(f"{where}.{unknown[0]}: unknown")
@@ -678,7 +663,6 @@ def _signature(start: str, kind: object, where: str) -> dict[str, object]:
 
 
 def _rename(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
-    """Return a table with other names for the keys in ``names``."""
     renamed = {key: value for key, value in table.items() if key not in names}
     for key in table.keys() & names.keys():
         _add_settings(renamed, {names[key]: table[key]}, where, f" ({key})")
@@ -686,7 +670,7 @@ def _rename(table: Mapping[str, object], names: Mapping[str, str], where: str) -
 
 
 def _add_settings(table: dict[str, object], more: Mapping[str, object], where: str, other_name: str = "") -> None:
-    """Add settings to a table, unless it has them already. A limit that was turned off stays off."""
+    """A limit that was turned off stays off."""
     for key, value in more.items():
         if key in table and table[key] != _NO_LIMIT:
             raise UsageError(f"{where}: {key} is given under two names{other_name}; give one of them")

@@ -29,30 +29,24 @@ logger = logging.getLogger("transports")
 
 
 def is_long(text: str, limit: int | None) -> bool:
-    """Return whether a text has more than ``limit`` characters; ``None`` means no limit."""
     return limit is not None and len(text) > limit
 
 
 class LongText(NamedTuple):
-    """Long text of an answer, with its place and MIME type."""
-
     place: Place
     text: str
     mime_type: str
 
 
 def long_texts(data: object, limit: int) -> list[LongText]:
-    """Return every text with more than ``limit`` characters, in order.
-
-    An answer that is a single text is not included: it is stored as JSON, and needs no second file.
-    """
+    """An answer that is a single text is not included: it is stored as JSON, and needs no second file."""
     texts: list[LongText] = []
     _collect_long_texts(data, (), limit, texts)
     return texts
 
 
 def _collect_long_texts(node: object, place: Place, limit: int, texts: list[LongText]) -> None:
-    """Add the long texts below ``node`` to ``texts``. A ``mimeType`` beside a text declares its type."""
+    """A ``mimeType`` beside a text declares its type."""
     declared_type = None
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(node, dict):
@@ -70,7 +64,6 @@ def _collect_long_texts(node: object, place: Place, limit: int, texts: list[Long
 
 
 def _text_type(text: str, declared: object) -> str:
-    """Return the type of a text: the declared type if that is a text type, else the type of its markup."""
     declared_type = normalise_mime(declared) if isinstance(declared, str) else None
     if declared_type is not None and not is_binary_mime(declared_type):
         return declared_type
@@ -82,7 +75,7 @@ def _text_type(text: str, declared: object) -> str:
 
 
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
-    """Return the preview that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
+    """Agents see this in the place of a long text (docs/requirements.md R2-3.1)."""
     stored = "stored" if ref.stored else "not stored: there is no artifact store"
     shown = ref.as_dict()
     names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning", "source")
@@ -94,8 +87,7 @@ def preview(text: str, ref: ArtifactRef) -> JSONValue:
 
 
 def shorten(text: str, *, stored: bool = True) -> str:
-    """Return the first 200 characters of a long text, 500 if it is not ``stored`` (docs/requirements.md R2-7.4), and an
-    ellipsis if it goes on."""
+    """The lengths are those of docs/requirements.md R2-7.4."""
     limit = 200 if stored else 500
     if len(text) <= limit:
         return text
@@ -158,7 +150,6 @@ class Result:
     on_clamped: OnRoutingEvent | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        """Return a line such as ``<Result of export.pdf: 1 artifact ('document'), 2 warnings>``."""
         places = [*self.artifacts]
         parts = _count(len(places), "artifact")
         if places:
@@ -171,12 +162,10 @@ class Result:
         return f"<Result of {self.capability[:80]}: {parts}>"
 
     def _repr_html_(self) -> str:
-        """Return the result for a notebook: its files in a table, its first picture or its data, and its warnings."""
         return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return the result for a notebook as HTML and text, and its first picture, by MIME type. IPython gives the
-        other arguments, which may be ignored."""
+        """IPython passes ``include`` and ``exclude``, which may be ignored."""
         files = [(place or "(the answer)", ref) for place, ref in self.artifacts.items()]
         files += [(f"evidence: {kind}", ref) for kind, ref in self.evidence.items()]
         picture = shown_picture(ref for _, ref in files)
@@ -368,7 +357,7 @@ class Result:
             self.on_clamped(ObservationClamped(self.call, self.capability, original_bytes, clamped_bytes))
 
     def __getstate__(self) -> list[object]:
-        """Return the values of all fields for pickle, without the callback, which may not be pickled."""
+        """Leave out the callback, which may not be pickled."""
         return [None if item.name == "on_clamped" else getattr(self, item.name) for item in fields(self)]
 
     def _view(self) -> dict[str, JSONValue]:
@@ -394,7 +383,7 @@ class Result:
         return self.data is None and not self.artifacts
 
     def _truncation(self, room: int) -> JSONValue:
-        """Return the size and place of the whole answer. A path that leaves no room for data is left out."""
+        """A path that leaves no room for data is left out."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
         ref = None
         if "" not in self.inline_fields:
@@ -437,7 +426,7 @@ class Result:
         return shown
 
     def _summary_lines(self, answer: str | None, *, with_answer: bool) -> list[str]:
-        """Return the lines of the summary, however long. ``answer`` is the data as JSON if it is small."""
+        """``answer`` is the data as JSON if it is small."""
         lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
         if answer is not None and with_answer:
             lines.append(answer)
@@ -464,7 +453,6 @@ class Result:
         return not is_referenced_in_data or self.answer_chars is not None
 
     def _answer_file_lines(self, ref: ArtifactRef, *, is_shown: bool) -> list[str]:
-        """Return the lines about the file of the whole answer: only its path if the answer itself is shown."""
         lines = [f"Output saved to file: {ref.path or ref.uri}"]
         if not ref.stored:
             lines = ["Output not stored: no artifact store is configured"]
@@ -481,7 +469,6 @@ class Result:
 
 
 def _file_lines(ref: ArtifactRef) -> list[str]:
-    """Return the lines of a summary about a file that the app answered."""
     text = str(ref.source.get("preview", ""))
     line = f"File saved: {ref.path or ref.uri}"
     if not ref.stored:
@@ -498,16 +485,12 @@ def _count(number: int, noun: str) -> str:
 
 
 def answered_files(result: Result) -> dict[str, ArtifactRef]:
-    """Return the files that the app answered, by their places.
-
-    The router's own for a long text and for the answer as JSON are left out.
-    """
+    """Leave out the router's own files, for long texts and for the answer as JSON."""
     added_by_router = {"", *map(field_of, result.previews)} - result.inline_fields
     return {place: ref for place, ref in result.artifacts.items() if place not in added_by_router}
 
 
 def _format_effect(effect: Effect) -> str:
-    """Return an effect in one line: its kind and its details, cut to 80 characters."""
     details = ", ".join(f"{key} {value}" for key, value in effect.detail.items())
     details = details.replace("\n", " ")
     if not details:

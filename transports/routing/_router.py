@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 
 def reference_for(ref: ArtifactRef, file: Found) -> dict[str, object]:
-    """Return the reference of stored content, with the other fields of its descriptor as ``metadata``."""
     reference = ref.as_dict()
     metadata = reference_metadata(file)
     if metadata:
@@ -47,7 +46,6 @@ def reference_for(ref: ArtifactRef, file: Found) -> dict[str, object]:
 
 
 def reference_metadata(file: Found) -> Mapping[str, object]:
-    """Return the fields of a descriptor that do not describe its content."""
     if isinstance(file.binary, BinaryData):
         return file.binary.extra
     return {}
@@ -64,10 +62,8 @@ def declared_text(file: Found) -> str | None:
 
 
 def metadata_of(data: object, files: Sequence[Found], refs: Collection[Place] = ()) -> Mapping[str, object]:
-    """Return the metadata of an answer: its fields that hold no content (docs/protocol.md 12.2).
-
-    ``refs`` are the places of references that the answer itself held.
-    """
+    """Return the fields that hold no content (docs/protocol.md 12.2). ``refs`` are the places of references that the
+    answer itself held."""
     if () in refs:
         return {}
     if files and files[0].path == ():
@@ -83,11 +79,9 @@ def metadata_of(data: object, files: Sequence[Found], refs: Collection[Place] = 
 
 
 def captured_files(outputs: Sequence[BinaryData], data: object, files: Sequence[Found]) -> list[Found]:
-    """Return the files that the app produced beside its answer, with places of their own (docs/protocol.md 12.6).
-
-    These are ``captured.0``, ``captured.1`` and so on, except for places of ``files``, those in the answer. The first
-    is ``document`` instead of ``captured.0`` if the answer has no file and no field ``document``.
-    """
+    """Give places to the files that the app produced beside its answer (docs/protocol.md 12.6): ``captured.0``,
+    ``captured.1`` and so on, except for places that ``files`` have. The first is ``document`` if the answer has no file
+    and no field ``document``."""
     used = {item.path for item in files}
     # Enough numbers even if each file in the answer has one.
     numbered: list[Place] = [("captured", number) for number in range(len(outputs) + len(files))]
@@ -99,11 +93,8 @@ def captured_files(outputs: Sequence[BinaryData], data: object, files: Sequence[
 
 
 class Unkept(Mapping[str, ArtifactRef]):
-    """Artifacts of a JSON answer that a ``none:`` store does not keep: one reference under ``""``, made on demand.
-
-    Hashing and naming wait until the reference is read: with them, a small call over a WebSocket takes 1.4 times as
-    long.
-    """
+    """Artifacts of a JSON answer that a ``none:`` store does not keep: one reference under ``""``, made on demand. If
+    it were hashed and named at once, a small call over a WebSocket would take 1.4 times as long."""
 
     __slots__ = ("_data", "_made", "_now", "_origin", "_store")
 
@@ -115,7 +106,6 @@ class Unkept(Mapping[str, ArtifactRef]):
         self._made: ArtifactRef | None = None
 
     def __getitem__(self, place: str) -> ArtifactRef:
-        """Return the reference at ``""``, which is made at the first use."""
         if place != "":
             raise KeyError(place)
         if self._made is None:
@@ -142,8 +132,8 @@ class Unkept(Mapping[str, ArtifactRef]):
 
 
 def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> Unkept | None:
-    """Return the artifacts of a JSON answer, ``data``, for a store that keeps nothing; ``None`` if the store must see
-    it now: it keeps or audits, or has to check the size or ``origin``, the ``source`` of the reference."""
+    """Return ``None`` if the store must see the JSON now: it keeps or audits, or has to check the size or
+    ``origin``."""
     if not isinstance(store, NoneStore) or store.audit or len(data) > min(store.max_bytes, _SMALL):
         return None
     for value in origin.values():
@@ -155,20 +145,14 @@ def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> U
 
 
 def masked(staged: Staged, secrets: KnownSecrets) -> Staged:
-    """Return ``staged`` with the values of ``secrets`` masked in its content (:meth:`.KnownSecrets.mask`).
-
-    Without secrets, that is ``staged`` itself.
-    """
     if secrets:
         return _MaskedStaged(staged, secrets)
     return staged
 
 
 class _MaskedStaged(Staged):
-    """Staged file that masks its content when it is committed.
-
-    Written content is held in memory until then; content above ``MAX_MASKED_BYTES`` is passed on unmasked.
-    """
+    """Written content is held in memory until the commit masks it; content above ``MAX_MASKED_BYTES`` is passed on
+    unmasked."""
 
     def __init__(self, staged: Staged, secrets: KnownSecrets) -> None:
         self._secrets = secrets
@@ -199,7 +183,7 @@ class _MaskedStaged(Staged):
         await self._staged.reset()
 
     def follow(self) -> None:
-        """Follow the wrapped file: only large files are followed, and those are not masked."""
+        """Only large files are followed, and those are not masked."""
         self._staged.follow()
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
@@ -231,11 +215,8 @@ _SMALL = 64 * 1024
 
 @dataclass(slots=True)
 class _Answer:
-    """Answer of a call while it is routed: its files, their references in the store, and what stands in their places.
-
-    ``origin`` is the ``source`` of its files. Downloads are on behalf of ``sender``, with their progress to
-    ``on_download``.
-    """
+    """``origin`` is the ``source`` of the files. Downloads are on behalf of ``sender``, with their progress to
+    ``on_download``."""
 
     capability: str
     origin: Mapping[str, object]
@@ -258,7 +239,6 @@ class _Answer:
     unkept: Unkept | None = None
 
     async def process(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``work`` on the whole answer, in a thread if the answer is large."""
         if self.recognised.large:
             return await in_thread(work, *args, **kwargs)
         return work(*args, **kwargs)
@@ -270,7 +250,6 @@ class _Answer:
         self.steps.append(Step("custom", field_of(place), f"{ref.mime_type}, stored already as {ref.id}"))
 
     def add_file(self, file: Found, ref: ArtifactRef, match: FieldMatch | None, template: str | None) -> None:
-        """Add a file that is stored as ``ref``; its line of the summary is from its rule, else from ``template``."""
         self.stored[file.field] = ref
         self.references[file.path] = reference_for(ref, file)
         for warning in _strings(ref.source.get("warnings")):
@@ -404,7 +383,7 @@ class Router:
         return result
 
     async def _store_files(self, answer: _Answer) -> None:
-        """Store the files of an answer, one after the other. A file that cannot be stored does not stop the others."""
+        """A file that cannot be stored does not stop the others."""
         configured = answer.recognised.configured
         waiting = deque((*answer.recognised.files, *answer.captured))
         try:
@@ -426,10 +405,7 @@ class Router:
             answer.texts.pop(file.path, None)
 
     async def _store_file(self, file: Found, answer: _Answer) -> ArtifactRef:
-        """Store a file of an answer, and release content on the far side.
-
-        Raises the error of an invalid descriptor, and errors of the store and the fetcher.
-        """
+        """Store a file of an answer, and release content on the far side."""
         binary = file.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -458,7 +434,6 @@ class Router:
             return await staged.commit(**self._put_options(described, answer, warnings))
 
     def _put_options(self, binary: BinaryData, answer: _Answer, warnings: Sequence[str] = ()) -> PutOptions:
-        """Return what the store records of a file. ``warnings`` become a part of its ``source``."""
         origin = answer.origin
         if warnings:
             origin = {**origin, "warnings": list(warnings)}
@@ -472,10 +447,8 @@ class Router:
         }
 
     async def _store_data(self, answer: _Answer) -> tuple[JSONValue, dict[Place, JSONValue]]:
-        """Put references in the places of the files, and store the answer without files, or a large one, as JSON.
-
-        Neither an answer without data is stored, nor one with a file that could not be stored. Returns the data with
-        references, and the previews that agents see in the place of long texts."""
+        """Return the data with references in the places of files, and the previews that agents see in the place of long
+        texts. An answer without data is not stored, nor one with a file that could not be stored."""
         routed = cast(JSONValue, await answer.process(replace, answer.recognised.data, answer.references))
         previews: dict[Place, JSONValue] = {}
         if routed is not None and not answer.failures:
@@ -490,10 +463,7 @@ class Router:
         return routed, previews
 
     async def _store_json(self, routed: JSONValue, encoded: bytes, answer: _Answer) -> dict[Place, JSONValue]:
-        """Store long texts as files, and the whole answer as JSON if it is large or has no files.
-
-        Returns the previews that agents see in the place of long texts.
-        """
+        """Store long texts as files, and the whole answer as JSON if it is large or has no files."""
         policy = self._policy
         has_files = bool(answer.stored)
         # JSON has at least as many bytes as its texts have characters.
@@ -530,7 +500,6 @@ class Router:
     async def _store_long_texts(
         self, routed: JSONValue, answer: _Answer, durability: Durability
     ) -> dict[Place, JSONValue]:
-        """Store the longest texts of an answer as files, and return their previews."""
         limit = self._policy.max_inline_chars
         assert limit is not None
         texts = await answer.process(long_texts, routed, limit)
@@ -549,7 +518,6 @@ class Router:
         return previews
 
     def _text_previews(self, answer: _Answer) -> dict[Place, JSONValue]:
-        """Return the previews that agents see in the place of each long text beside a reference."""
         limit = self._policy.max_inline_chars
         return {
             (*place, "text"): shorten(text, stored=answer.stored[field_of(place)].stored)
@@ -558,7 +526,6 @@ class Router:
         }
 
     def _first_failure(self, answer: _Answer, result: Result) -> ABPError:
-        """Return the error of the first file that could not be stored, with its place, its URL and the ``result``."""
         file, error = answer.failures[0]
         if isinstance(error, BinaryError):
             # Others are about the store, or the way to the app.

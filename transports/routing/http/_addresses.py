@@ -23,12 +23,9 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) -> frozenset[str]:
-    """Return the addresses that may be connected to for the app's own ``host`` and ``port``, public or not.
-
-    A numeric host is its own address, and ``localhost`` is this machine in every browser (RFC 6761 §6.3). For any other
-    name it is ``server_address``, the address and port at which the app was reached. If that port differs from
-    ``port``, the address is a proxy's and does not count.
-    """
+    """A numeric host is its own address, and ``localhost`` is this machine in every browser (RFC 6761 §6.3). For any
+    other name it is ``server_address``, the address and port at which the app was reached. If that port differs from
+    ``port``, the address is a proxy's and does not count."""
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return frozenset({"127.0.0.1", "::1"})
@@ -54,11 +51,8 @@ def canonical_address(address: str) -> str | None:
 
 
 def is_public(address: str) -> bool:
-    """Return whether a numeric address is globally routable unicast; ``False`` for anything but a numeric address.
-
-    An IPv4 address inside an IPv6 one (mapped, NAT64, 6to4) is judged as the IPv4 address, or it would bypass the
-    check.
-    """
+    """Return whether a numeric address is globally routable unicast. An IPv4 address inside an IPv6 one (mapped, NAT64,
+    6to4) is judged as the IPv4 address, or it would bypass the check."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -80,12 +74,9 @@ def is_public(address: str) -> bool:
 
 
 class AddressGuard:
-    """A socket factory for :class:`aiohttp.TCPConnector` that refuses addresses that are not public.
-
-    ``app_addresses`` are always allowed. With ``allow_private`` nothing is refused. ``blocked`` are the refused
-    addresses in order, and ``allowed`` is the number of the others: aiohttp tries one address after the other, and
-    raises only the last error, wrapped.
-    """
+    """A socket factory for :class:`aiohttp.TCPConnector`. ``app_addresses`` are always allowed, and with
+    ``allow_private`` nothing is refused. ``blocked`` are the refused addresses in order, and ``allowed`` is the number
+    of the others: aiohttp tries one address after the other, and raises only the last error, wrapped."""
 
     def __init__(self, *, allow_private: bool, app_addresses: Collection[str] = ()) -> None:
         self.allow_private = allow_private
@@ -95,7 +86,6 @@ class AddressGuard:
         self.blocked: list[str] = []
 
     def __call__(self, addr_info: AddrInfoType) -> socket.socket:
-        """Return a socket for an address. Raises :class:`PermissionError` for one that is refused."""
         family, kind, proto, _, address = addr_info
         host = str(address[0])
         is_allowed = self.allow_private or is_public(host) or canonical_address(host) in self._app_addresses

@@ -67,12 +67,10 @@ def _available(coding: str) -> bool:
 
 
 def accept_encoding() -> str:
-    """Return the value of ``Accept-Encoding`` with the codings that can be decoded here."""
     return ", ".join(filter(_available, _MODULES))
 
 
 def can_decode(coding: str) -> bool:
-    """Return whether a body of this coding, from a ``Content-Encoding`` in lower case, can be decoded here."""
     coding = _ALIASES.get(coding, coding)
     return coding in _MODULES and _available(coding)
 
@@ -98,18 +96,15 @@ class BodyDecoder:
         return self._stream is not None and self._stream.finished
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Yield what comes out of the next piece of the body, in parts of about 256 KB.
-
-        Raises :class:`BadBody` for content that is not of this coding, and for content that comes out more than
-        ``LIMITS.ratio`` times larger than it arrived.
-        """
+        """Parts have about 256 KB. Raises :class:`BadBody` for content that is not of this coding, and for content that
+        comes out more than ``LIMITS.ratio`` times larger than it arrived."""
         for start in range(0, len(data), LIMITS.piece_bytes):
             piece = data[start : start + LIMITS.piece_bytes]
             self._received += len(piece)
             yield from self._decode_piece(piece)
 
     def _decode_piece(self, data: bytes) -> Iterator[bytes]:
-        """Yield what comes out of one piece, which may end one stream and begin others."""
+        """A piece may end one stream and begin others."""
         while True:
             if self._stream is None or (self._stream.finished and data):
                 self._stream = self._next_stream(data)
@@ -128,7 +123,6 @@ class BodyDecoder:
                 yield decoded
 
     def _next_stream(self, head: bytes) -> _Stream:
-        """Return the decoder of the stream that begins with ``head``. Raises :class:`BadBody` for too many streams."""
         is_single = self.coding in ("br", "deflate")
         if is_single and self._stream is not None:
             raise BadBody("goes on after its end")

@@ -114,7 +114,6 @@ async def download(request: DownloadRequest, staged: Staged, *, timeout: float) 
 
 
 async def _download_with_retries(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
-    """Attempt the download until it succeeds, no retries are left, or the next one would begin after the deadline."""
     while True:
         try:
             return await transfer.attempt()
@@ -133,10 +132,8 @@ async def _download_with_retries(transfer: Transfer, deadline: asyncio.Timeout) 
 
 
 def _next_batch(parts: Iterator[bytes]) -> bytes:
-    """Return the next parts of a decoded body together: 256 KB or more, unless the body ends.
-
-    Each call runs in a thread, and a thread for each part would take long.
-    """
+    """Return 256 KB or more, unless the body ends: each call runs in a thread, and a thread for each part would take
+    long."""
     batch = bytearray()
     for part in parts:
         batch += part
@@ -150,12 +147,9 @@ _SITES = ("same-origin", "same-site", "cross-site")
 
 
 def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
-    """Return the Fetch Metadata (W3C), ``Origin`` and ``Referer`` of a GET with the mode ``cors`` by ``sender``, as a
-    browser's ``fetch`` sends them. Unlike a browser, it includes ``Sec-Fetch-*`` for plain http too.
-
-    ``hops`` are the URLs of the download so far, after redirects; the last one is requested now. The ``Referer`` is the
-    origin alone, which is what servers check; the rest of the page's address concerns nobody.
-    """
+    """Return what a browser's ``fetch`` with the mode ``cors`` sends (Fetch Metadata, W3C), with ``Sec-Fetch-*`` for
+    plain http too. The last of ``hops``, the URLs of the download so far, is requested now. The ``Referer`` is the
+    origin alone, which is what servers check; the rest of the page's address concerns nobody."""
     origin = origin_of(sender.origin)
     site = max((_relation(sender, origin, hop.origin) for hop in hops), key=_SITES.index)
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
@@ -172,7 +166,6 @@ def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
 
 
 def _relation(sender: Sender, origin: Origin | None, other: Origin) -> str:
-    """Return the relation of ``other`` to the sender's ``origin``: one of :data:`_SITES`."""
     if origin == other:
         return "same-origin"
     if origin is None:
@@ -188,16 +181,14 @@ def _relation(sender: Sender, origin: Origin | None, other: Origin) -> str:
 
 
 def _is_tainted(origin: Origin | None, hops: Sequence[Target]) -> bool:
-    """Return whether a server of another origin has redirected to a third origin (Fetch: redirect-tainted origin).
-
-    Then ``Origin`` is ``null``, or the third server would take a request forged by the second for one of ``sender``.
-    """
+    """A server of another origin has redirected to a third origin (Fetch: redirect-tainted origin). Then ``Origin`` is
+    ``null``, or the third server would take a request forged by the second for one of ``sender``."""
     return any(hop.origin != before.origin and before.origin != origin for before, hop in pairwise(hops))
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """Answer to a request for the file. ``resumes`` is true if only the rest after the staged bytes was requested."""
+    """``resumes`` is true if only the rest after the staged bytes was requested."""
 
     response: aiohttp.ClientResponse
     display_url: str
@@ -205,12 +196,8 @@ class _Answer:
 
 
 class Transfer:
-    """A download in progress, whose first URL is ``start``.
-
-    ``representation`` describes the staged bytes; bytes of two representations are never joined. ``attempts`` counts
-    the requests for the file. ``left_origin`` is true if a redirect led away from the URL's own origin. ``warnings``
-    are for the result of the call.
-    """
+    """``representation`` describes the staged bytes; bytes of two representations are never joined. ``attempts`` counts
+    the requests for the file. ``left_origin`` is true if a redirect led away from the URL's own origin."""
 
     def __init__(self, request: DownloadRequest, start: Target, staged: Staged) -> None:
         self.request = request
@@ -240,10 +227,7 @@ class Transfer:
         )
 
     async def attempt(self) -> Fetched:
-        """Download the whole file, or the rest after the staged bytes, starting at the first URL.
-
-        Raises :class:`~._request.RetryRequest` if another attempt may succeed.
-        """
+        """Download the whole file, or the rest after the staged bytes, starting at the first URL."""
         self.attempts += 1
         conditions = await self._conditions_to_resume()
         target = self.start
@@ -282,10 +266,7 @@ class Transfer:
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
 
     async def _conditions_to_resume(self) -> dict[str, str]:
-        """Return the headers that request the rest after the staged bytes.
-
-        If the server gave no validator, drop these bytes and return no headers.
-        """
+        """If the server gave no validator, drop the staged bytes and return no headers."""
         if self.staged.size and self.representation is not None and self.representation.validator:
             return {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
         await self._restart()
@@ -304,7 +285,6 @@ class Transfer:
         return AddressGuard(allow_private=self.request.allow_private, app_addresses=addresses)
 
     def _request_url(self, target: Target, is_trusted: bool) -> URL:
-        """Return the URL to request, with the credentials for its query if the target is trusted."""
         if not is_trusted:
             return target.url
         is_redirected = target is not self.start
@@ -313,7 +293,6 @@ class Transfer:
     async def _request_headers(
         self, target: Target, is_trusted: bool, conditions: Mapping[str, str], redirect_cookies: Mapping[str, str]
     ) -> CIMultiDict[str]:
-        """Return the headers of a request, with all credentials if the target is trusted."""
         codings = accept_encoding() if self.request.accept_compression else "identity"
         headers = CIMultiDict({"Accept-Encoding": codings} | dict(conditions))
         cookies: dict[str, str] = {}
@@ -333,7 +312,6 @@ class Transfer:
         return headers
 
     def _redirect_target(self, source: Target, location: str | None) -> Target:
-        """Return where a redirect leads. Raises :class:`~transports.errors.RedirectRefused`."""
         if not location:
             raise self._redirect_refused(source, "a redirect without a Location")
         try:
@@ -375,10 +353,7 @@ class Transfer:
         return was_offered and not holds_part and transfer_coding(response.headers) is None
 
     def _require_unknown(self, coding: str, answer: _Answer) -> None:
-        """Raise :class:`~transports.errors.EncodingRefused` unless no such coding exists and the body has an end.
-
-        Then the end proves that the body is whole, and the name of the coding changes nothing.
-        """
+        """The end of a body proves that it is whole, and the name of a coding that does not exist changes nothing."""
         headers = answer.response.headers
         has_end = self.request.size is not None or Representation.from_headers(headers).framed
         if transfer_coding(headers) is not None or not is_unknown(coding) or not has_end:
@@ -388,7 +363,6 @@ class Transfer:
             raise self._encoding_refused(answer.display_url, coding, "was not asked for", advice)
 
     def _check_announced_size(self, total: int | None, display_url: str) -> None:
-        """Compare the announced size with the declared size and the limit, before any byte is read."""
         if total is None:
             return
         if self.request.size is not None and total != self.request.size:
@@ -397,11 +371,8 @@ class Transfer:
             raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
 
     async def _begin_whole(self, answer: _Answer, *, is_encoded: bool) -> None:
-        """Begin with the whole file, even if only its rest was requested: the server starts again, and so do we.
-
-        If the file has not changed since, the server either does not know ranges, or sent the rest without saying so.
-        The total of the earlier answer then shows which.
-        """
+        """If only the rest was requested and the file has not changed since, the server either does not know ranges, or
+        sent the rest without saying so. The total of the earlier answer then shows which."""
         headers = answer.response.headers
         earlier = self.representation if answer.resumes else None
         await self._restart()
@@ -419,11 +390,9 @@ class Transfer:
         self._check_announced_size(whole.total, answer.display_url)
 
     async def _continue_with_part(self, answer: _Answer) -> int:
-        """Accept a part of the same representation that begins where the staged bytes end. Return where the part ends.
-
-        Otherwise drop the staged bytes and raise :class:`~._request.RetryRequest`, or
-        :class:`~transports.errors.DownloadFailed` if the whole file was requested.
-        """
+        """Return where the part ends. One that does not begin where the staged bytes end, or is of another
+        representation, drops them and raises :class:`~._request.RetryRequest`, or
+        :class:`~transports.errors.DownloadFailed` if the whole file was requested."""
         headers = answer.response.headers
         representation = self.representation
         if not answer.resumes:
@@ -455,10 +424,7 @@ class Transfer:
     # --- bodies -------------------------------------------------------------------------------------------------
 
     async def _stage_body(self, answer: _Answer, coding: str | None, end: int | None) -> Fetched:
-        """Write the body of an answer to the staged file, decode it, and check its size.
-
-        ``end`` is the position in the file after the last byte of a part.
-        """
+        """``end`` is the position in the file after the last byte of a part."""
         representation = self.representation
         assert representation is not None
         expected = self.request.size
@@ -486,7 +452,6 @@ class Transfer:
         )
 
     async def _read_chunk(self, answer: _Answer, expected: int | None) -> bytes:
-        """Return the next bytes of a body, or ``b""`` at its end."""
         try:
             return await read_chunk(answer.response)
         except BrokenBody as broken:
@@ -496,7 +461,6 @@ class Transfer:
             raise RetryRequest(self._truncated(answer.display_url, broken.reason)) from None
 
     def _check_end(self, display_url: str, expected: int | None, decoder: BodyDecoder | None) -> None:
-        """Raise the error for a body that ended early, if it did."""
         if decoder is not None and not decoder.finished:
             raise RetryRequest(self._truncated(display_url, "the compressed body ended early"))
         if expected is None or self.staged.size >= expected:
@@ -510,7 +474,7 @@ class Transfer:
         raise RetryRequest(self._truncated(display_url, "the body ended early"))
 
     async def _write_decoded(self, decoder: BodyDecoder, chunk: bytes, display_url: str, expected: int | None) -> None:
-        """Decode a piece of the body, in threads, since a step may take longer than the event loop can wait."""
+        """Decode in threads, since a step may take longer than the event loop can wait."""
         parts = decoder.decode(chunk)
         try:
             while decoded := await in_thread(_next_batch, parts):
@@ -519,7 +483,6 @@ class Transfer:
             raise self._encoding_refused(display_url, decoder.coding, str(error)) from None
 
     async def _write(self, chunk: bytes, display_url: str, expected: int | None, end: int | None = None) -> None:
-        """Append bytes to the staged file, unless they are more than expected or allowed."""
         received = self.staged.size + len(chunk)
         exceeds_file = expected is not None and received > expected
         exceeds_part = end is not None and received > end
@@ -556,7 +519,6 @@ class Transfer:
         )
 
     def _truncated(self, display_url: str, reason: str) -> Truncated:
-        """Return the error for a body that ends before the file does."""
         total = self.request.size
         if total is None and self.representation is not None:
             total = self.representation.total

@@ -25,12 +25,10 @@ _PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """The representation (RFC 9110 §3.2) that a 200 answer began to transfer.
-
-    ``total`` is its length in bytes, if the answer gives it. ``framed`` is true if the end of the body is marked
-    (``Content-Length`` or chunks). ``validator`` can be sent as ``If-Range`` (RFC 9110 §13.1.5): a strong ETag or, if
-    there is no ETag, a ``Last-Modified`` at least a minute older than the answer. ``filename`` is untrusted.
-    """
+    """The representation (RFC 9110 §3.2) that a 200 answer began to transfer. ``framed`` is true if the end of the body
+    is marked (``Content-Length`` or chunks). ``validator`` can be sent as ``If-Range`` (RFC 9110 §13.1.5): a strong
+    ETag or, if there is no ETag, a ``Last-Modified`` at least a minute older than the answer. ``filename`` is
+    untrusted."""
 
     total: int | None
     framed: bool
@@ -40,7 +38,6 @@ class Representation:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> Representation:
-        """Return the representation that the headers of a 200 answer describe."""
         total = content_length(headers)
         has_ranges = headers.get("Accept-Ranges", "").strip().lower() != "none"
         return cls(
@@ -52,7 +49,6 @@ class Representation:
         )
 
     def matches(self, headers: Mapping[str, str]) -> bool:
-        """Return whether an answer to a Range request is of this representation, by its validator."""
         if self.validator is None:
             return False
         # A 206 carries the ETag, but may omit Last-Modified (RFC 9110 §15.3.7).
@@ -62,7 +58,6 @@ class Representation:
 
 
 def _validator(headers: Mapping[str, str]) -> str | None:
-    """Return what may be sent as ``If-Range``; see :class:`Representation`."""
     etag = headers.get("ETag", "").strip()
     if etag:
         return etag if _STRONG_ETAG.fullmatch(etag) else None
@@ -154,20 +149,14 @@ def transfer_coding(headers: Mapping[str, str]) -> str | None:
 
 
 def filename_of(disposition: str | None) -> str | None:
-    """Return the name in a ``Content-Disposition`` (RFC 6266): ``filename*`` (RFC 8187) before ``filename``.
-
-    The name is untrusted: it may be a path, or worse. ``None`` without a name.
-    """
+    """``filename*`` (RFC 8187) comes before ``filename``. The name is untrusted: it may be a path, or worse."""
     plain, extended = _read_parameter(disposition, "filename")
     return extended or _decode_percent(plain) or None
 
 
 def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
-    """Return a parameter of a ``Content-Disposition``, such as ``name`` in a form (RFC 7578), or ``None`` without one.
-
-    Its extended form wins over its plain one. Unreadable parameters are skipped, and so is a field that would take
-    long to read; nothing is raised.
-    """
+    """The extended form wins over the plain one. Unreadable parameters are skipped, and so is a field that would take
+    long to read; nothing is raised."""
     plain, extended = _read_parameter(disposition, parameter)
     return extended or plain or None
 
@@ -240,5 +229,4 @@ def _decode_percent(name: str) -> str:
 
 
 def is_json(kind: str) -> bool:
-    """Return whether a media type, without parameters, is JSON: ``application/json``, ``application/ld+json``."""
     return kind in ("application/json", "text/json") or kind.endswith("+json")

@@ -38,7 +38,6 @@ class UserHost:
         self._addresses: frozenset[str] | None = None
 
     def guard(self, target: Target, *, allow_private: bool) -> AddressGuard:
-        """Return the guard for a request to ``target``."""
         if target.url.raw_host != self.target.url.raw_host:
             return AddressGuard(allow_private=allow_private)
         if self._addresses is None:
@@ -47,7 +46,6 @@ class UserHost:
         return AddressGuard(allow_private=allow_private, app_addresses=self._addresses)
 
     def remember_address(self, guard: AddressGuard) -> None:
-        """Remember the address at which the host was reached first."""
         if self._addresses is not None:
             return
         _, host, port = self.target.origin
@@ -57,12 +55,10 @@ class UserHost:
 
 
 class RedirectedGet:
-    """A GET request and its redirects. ``target`` is the URL of the next request, or of the last one at the end.
-
-    ``user_host`` is the host of the user's own address, if there is one. It may be private; any other host must be
-    public unless ``allow_private``. The credentials in the user's address go to its own origin until the first redirect
-    away from it. ``what`` names the document in messages; ``timeout`` in seconds covers all requests.
-    """
+    """``target`` is the URL of the next request, or of the last one at the end. ``user_host`` is the host of the user's
+    own address. It may be private; any other host must be public unless ``allow_private``. The credentials in the
+    user's address go to its own origin until the first redirect away from it. ``what`` names the document in messages;
+    ``timeout`` in seconds covers all requests."""
 
     def __init__(
         self,
@@ -88,12 +84,10 @@ class RedirectedGet:
 
     @property
     def label(self) -> str:
-        """Name and URL of the document, for messages."""
         return f"{self._what} {self.target.display_url}"
 
     @property
     def authorization(self) -> str | None:
-        """The user's credentials as an ``Authorization`` header, if they may be sent to ``target``."""
         if self._user_host is None or not self._trusted:
             return None
         return self._user_host.target.authorization
@@ -107,7 +101,6 @@ class RedirectedGet:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Limit the block to ``timeout``. Raises :class:`~transports.errors.DiscoveryFailed` with code ``TIMEOUT``."""
         try:
             async with asyncio.timeout(self._timeout):
                 yield
@@ -117,10 +110,7 @@ class RedirectedGet:
 
     @asynccontextmanager
     async def send(self, conditions: Mapping[str, str] | None = None) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Request ``target`` and yield the response, of any status. ``conditions`` are headers for revalidation.
-
-        Raises :class:`~transports.errors.DiscoveryFailed` if the server does not answer.
-        """
+        """Yield the response, of any status. ``conditions`` are headers for revalidation."""
         headers = {"Accept": self._accept, "Accept-Encoding": "identity", **(conditions or {})}
         if self.authorization:
             headers["Authorization"] = self.authorization
@@ -152,10 +142,7 @@ class RedirectedGet:
 
     @asynccontextmanager
     async def final_response(self) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Follow the redirects, and yield the response that holds the document.
-
-        Raises :class:`~transports.errors.DiscoveryFailed` if there is none.
-        """
+        """Follow the redirects, and yield the response that holds the document."""
         while True:
             async with self.send() as response:
                 if not self.follow_redirect(response):
@@ -164,10 +151,7 @@ class RedirectedGet:
                     return
 
     def follow_redirect(self, response: aiohttp.ClientResponse) -> bool:
-        """Return whether the response is a redirect, and make its location the ``target``.
-
-        Raises :class:`~transports.errors.DiscoveryFailed` for a loop, more than five redirects, or a refused location.
-        """
+        """Return whether the response is a redirect, and make its location the ``target``."""
         if response.status not in REDIRECTS:
             return False
         location = response.headers.get("Location")
@@ -192,10 +176,7 @@ class RedirectedGet:
         return True
 
     def raise_for_status(self, response: aiohttp.ClientResponse) -> None:
-        """Raise :class:`~transports.errors.DiscoveryFailed` unless the status is 200 and the body is not encoded.
-
-        A coding that does not exist is a mistake of the server, and changes nothing.
-        """
+        """A coding that does not exist is a mistake of the server, and changes nothing."""
         if response.status != 200:
             retryable = response.status == 429 or 500 <= response.status < 600
             message = f"{self.label} answered {status_phrase(response.status)}"
@@ -206,20 +187,13 @@ class RedirectedGet:
             raise self.error(message, encoding=coding[:40])
 
     async def read_chunk(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the next bytes of the body, or ``b""`` at its end.
-
-        Raises :class:`~transports.errors.DiscoveryFailed` if the body breaks off.
-        """
+        """Return the next bytes of the body, or ``b""`` at its end."""
         try:
             return await read_chunk(response)
         except BrokenBody as broken:
             raise self.error(f"{self.label} was not read to its end: {broken.reason}", retryable=True) from None
 
     async def read_body(self, response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-        """Return the whole body.
-
-        Raises :class:`~transports.errors.DiscoveryFailed` if it has more than ``max_bytes``, or breaks off.
-        """
         body = bytearray()
         while chunk := await self.read_chunk(response):
             body += chunk
@@ -236,14 +210,10 @@ async def fetch_public(
     max_bytes: int,
     allow_private: bool = False,
 ) -> WebResource:
-    """Fetch the resource at ``url``, following redirects, within ``timeout`` seconds.
-
-    Every host must have a public address unless ``allow_private``; the address that is really connected to is checked.
-    No credentials are sent, and no cookies but those that redirects set.
-
-    Raises :class:`~transports.errors.UsageError` if ``url`` is not an http(s) address, and
-    :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address).
-    """
+    """Every host must have a public address unless ``allow_private``; the address that is really connected to is
+    checked. No credentials are sent, and no cookies but those that redirects set. ``timeout`` in seconds covers all
+    redirects. Raises :class:`~transports.errors.UsageError` if ``url`` is not an http(s) address, and
+    :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address)."""
     try:
         target = parse(url)
     except BadUrl as error:

@@ -37,7 +37,6 @@ Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 
 
 def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
-    """Return the source of cookies for downloads on behalf of ``sender``, or ``None`` if ``app`` has no cookies."""
     if app is None or not app.features.cookies:
         return None
     if sender is None:
@@ -48,11 +47,8 @@ def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
 def cookies_after_redirect(
     cookies: Mapping[str, str], response: aiohttp.ClientResponse, source: Target, target: Target
 ) -> dict[str, str]:
-    """Return the cookies that redirects have set for ``target``: ``cookies`` were set by those that led to ``source``,
-    and ``response`` redirects from there.
-
-    Some servers redirect until their cookie comes back. No cookie is sent after a step to another origin.
-    """
+    """``cookies`` were set by the redirects that led to ``source``. Some servers redirect until their cookie comes
+    back. No cookie is sent after a step to another origin."""
     if target.origin != source.origin:
         return {}
     received = {name: morsel.coded_value for name, morsel in response.cookies.items()}
@@ -60,15 +56,13 @@ def cookies_after_redirect(
 
 
 def cookie_header(cookies: Mapping[str, str]) -> str:
-    """Return cookies as the value of a ``Cookie`` header, without those that no header may hold."""
+    """Cookies that no header may hold are left out."""
     return "; ".join(f"{name}={value}" for name, value in cookies.items() if (name + value).isprintable())
 
 
 class RetryRequest(Exception):
-    """Raised when another request may succeed.
-
-    ``error`` is raised to the caller once no retries are left. ``wait`` is the server's ``Retry-After`` in seconds.
-    """
+    """``error`` is raised to the caller once no retries are left. ``wait`` is the server's ``Retry-After`` in
+    seconds."""
 
     def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
         super().__init__(error.message)
@@ -86,9 +80,7 @@ class BrokenBody(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadRequest:
-    """The arguments of a download.
-
-    ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is the size that the app declared and
+    """``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is the size that the app declared and
     ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page: relative URLs are resolved
     against it, and ``cookies`` is called (with a URL) for its origin only. ``sender`` is the document that asks, if
     there is one. Its address, origin and server then replace ``base_url`` and ``server_address``, and requests carry
@@ -100,8 +92,8 @@ class DownloadRequest:
     the bytes so far and the expected total or ``None``; after a restart it counts from zero again. With ``propagate``,
     requests to the app's own origin carry ``traceparent``.
 
-    With ``accept_compression`` the server may compress the file (:mod:`._decoding`). It is decoded while it arrives:
-    ``size``, ``limit`` and ``on_progress`` are about the decoded bytes. Such a download is not resumed but begun again.
+    With ``accept_compression`` the server may compress the file. It is decoded while it arrives: ``size``, ``limit``
+    and ``on_progress`` are about the decoded bytes. Such a download is not resumed but begun again.
     """
 
     reference: Download
@@ -120,7 +112,6 @@ class DownloadRequest:
     accept_compression: bool = False
 
     def seconds_past_expiry(self) -> float | None:
-        """Return the seconds since the URL expired, or ``None`` if it has not."""
         if self.reference.expires_at is None:
             return None
         late = self.clock() - self.reference.expires_at / 1000
@@ -128,10 +119,7 @@ class DownloadRequest:
 
 
 def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
-    """Return the error for a URL that expired ``late`` seconds ago.
-
-    ``status`` is the server's answer, if there was a request.
-    """
+    """``late`` is in seconds. ``status`` is the server's answer, if there was a request."""
     message = f"{display_url} expired"
     details: dict[str, object] = {"url": display_url}
     if late is not None:
@@ -144,7 +132,7 @@ def url_expired(display_url: str, late: float | None, status: int | None = None)
 
 
 def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
-    """Return the error for a download of more than ``limit`` bytes; ``what`` is the evidence, in words."""
+    """``what`` is the evidence, in words."""
     return TooLarge(
         f"{display_url}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
         details={"url": display_url, "limit": limit},
@@ -162,13 +150,10 @@ async def get(
     resolver: AbstractResolver | None,
     propagate: bool = False,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Send a GET request without following redirects. ``display_url`` stands for the URL in messages.
-
-    The connection is never shared or reused, so every request passes ``guard``. It is closed at the end of the block,
-    also on cancellation. ``stall_timeout`` in seconds limits the connecting, and each pause without a byte. With
-    ``propagate`` the request carries ``traceparent``. Raises :class:`RetryRequest` or
-    :class:`~transports.errors.DownloadFailed`.
-    """
+    """Redirects are not followed. ``display_url`` stands for the URL in messages. The connection is never shared or
+    reused, so every request passes ``guard``. It is closed at the end of the block, also on cancellation.
+    ``stall_timeout`` in seconds limits the connecting, and each pause without a byte. With ``propagate`` the request
+    carries ``traceparent``."""
     # Not the URL: its path and query may hold secrets.
     where: Attributes = {"http.request.method": "GET", "server.address": url.host or "", "server.port": url.port or 0}
     with span("GET", where, "client"):
@@ -215,7 +200,6 @@ def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeo
 def _no_answer_error(
     failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float
 ) -> RetryRequest | DownloadFailed:
-    """Return the error for a request without an answer: a :class:`RetryRequest` if another one may get an answer."""
     details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
         return AddressBlocked(
@@ -286,11 +270,8 @@ async def _read_beginning(response: aiohttp.ClientResponse, timeout: float) -> t
 
 
 async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str], timeout: float = 2.0) -> str:
-    """Return the start of an error's body as text, for a message.
-
-    It has at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. It ends
-    with what arrives within ``timeout`` seconds, and is empty if a read fails before any byte.
-    """
+    """Return at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. The
+    text ends with what arrives within ``timeout`` seconds."""
     if content_coding(response.headers):
         return ""
 
@@ -310,11 +291,8 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str],
 async def status_error(
     response: aiohttp.ClientResponse, display_url: str, request: DownloadRequest, secrets: set[str]
 ) -> RetryRequest | DownloadFailed:
-    """Return the error for a response other than the file.
-
-    It is a :class:`RetryRequest` for 429 and 5xx, and a :class:`~transports.errors.UrlExpired` for 410, and for 401,
-    403 and 404 after ``expires_at``.
-    """
+    """Return a :class:`RetryRequest` for 429 and 5xx, and a :class:`~transports.errors.UrlExpired` for 410, and for
+    401, 403 and 404 after ``expires_at``."""
     status = response.status
     late = request.seconds_past_expiry()
     if status == 410 or (late is not None and status in (401, 403, 404)):

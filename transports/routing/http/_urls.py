@@ -46,8 +46,6 @@ class BadHeader(ValueError):
 
 
 class Origin(NamedTuple):
-    """Origin of a URL (RFC 6454)."""
-
     scheme: str
     host: str
     port: int
@@ -55,10 +53,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed http(s) URL.
-
-    ``url`` has no user info and no fragment; ``authorization`` is the user info as an ``Authorization`` header.
-    """
+    """``url`` has no user info and no fragment; ``authorization`` is the user info as an ``Authorization`` header."""
 
     url: URL
     authorization: str | None = field(default=None, repr=False)
@@ -117,7 +112,6 @@ def _encoded_url(scheme: str, parts: SplitResult) -> URL:
 
 
 def _basic_authorization(parts: SplitResult) -> str | None:
-    """Return the user info of a URL as an ``Authorization`` header, or ``None`` without user info."""
     if parts.username is None and parts.password is None:
         return None
     credentials = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
@@ -125,10 +119,8 @@ def _basic_authorization(parts: SplitResult) -> str | None:
 
 
 def resolve_redirect(source: Target, location: str) -> Target:
-    """Return the target of a ``Location``, or of a link on a page, at ``source``.
-
-    Raises :class:`BadUrl` for user info, and for a step from https: to http:.
-    """
+    """``location`` may also be a link on a page. Raises :class:`BadUrl` for user info, and for a step from https: to
+    http:."""
     target = parse(location, str(source.url))
     if target.authorization:
         raise BadUrl("it holds user info")
@@ -154,7 +146,7 @@ def _canonical_host(name: str) -> str:
 
 
 def origin_of(base_url: str | None) -> Origin | None:
-    """Return the origin of the app's page, or ``None`` if no download can share it (``file:``, an extension)."""
+    """Return ``None`` if no download can share the origin (``file:``, an extension)."""
     if base_url is None:
         return None
     try:
@@ -164,10 +156,8 @@ def origin_of(base_url: str | None) -> Origin | None:
 
 
 def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
-    """Return ``url`` with the credentials ``extra`` added to its query.
-
-    With ``keep`` (after a redirect), names that the query has already keep their values.
-    """
+    """``extra`` are credentials. With ``keep`` (after a redirect), names that the query has already keep their
+    values."""
     present = parse_qsl(url.raw_query_string, keep_blank_values=True)
     present_names = {name for name, _ in present}
     missing: list[tuple[str, str]] = []
@@ -185,7 +175,6 @@ def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Raise :class:`BadHeader` for a header that is invalid or that an app may not set."""
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
             raise BadHeader("the name of a header of its auth is not valid")
@@ -198,11 +187,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def secret_forms(*texts: str) -> set[str]:
-    """Return the forms in which credentials could appear in a message.
-
-    These are the whole text, its words, the decoded parts of ``Basic`` credentials, and each of them quoted and
-    unquoted. Forms of less than four characters are left out: masking them would make a message unreadable.
-    """
+    """Return the whole texts, their words, the decoded parts of ``Basic`` credentials, and each of them quoted and
+    unquoted. Forms of less than four characters are left out: masking them would make a message unreadable."""
     forms: set[str] = set()
     for text in texts:
         parts = [text, *text.split()]
@@ -217,10 +203,7 @@ def secret_forms(*texts: str) -> set[str]:
 
 
 def display_unparsed_url(text: str) -> str:
-    """Return a URL that could not be parsed, for a message.
-
-    With an ``@``, which may follow user info, only its scheme is returned.
-    """
+    """With an ``@``, which may follow user info, only the scheme is returned."""
     text = text.strip()
     if "@" not in text:
         return plain_line(redact_url(text), 200)
