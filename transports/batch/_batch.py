@@ -38,10 +38,9 @@ _KEY_DIGITS = 16
 
 
 def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
-    """Return the ledger of an existing run, given its folder or its ``postgresql://`` address.
-
-    A ``read_only`` ledger also opens where nothing can be written. Raises :class:`~transports.errors.LedgerError` for a
-    folder without a ledger; opening a ledger without input raises it, too."""
+    """``out`` is a run's folder or its ``postgresql://`` address. A ``read_only`` ledger also opens where nothing can
+    be written. Raises :class:`~transports.errors.LedgerError` for a folder without a ledger; opening a ledger without
+    input raises it, too."""
     place = os.fspath(out)
     is_folder = "://" not in place
     if is_folder and not (Path(place) / "ledger.sqlite").is_file():
@@ -58,15 +57,11 @@ async def add_input(
     extend: bool = False,
     consent: Consent | None = None,
 ) -> Added:
-    """Add the jobs of a file or an iterable to a ledger, either all of them or none.
-
-    Jobs of an iterable are first written to ``folder``. A line beyond ``consent`` is not a valid job.
-
-    Raises :class:`~transports.errors.UsageError` for invalid jobs, and for an input other than the run's unless
-    ``extend``; :class:`~transports.errors.LedgerError`."""
+    """Add either all jobs or none. Jobs of an iterable are first written to ``folder``. A line beyond ``consent`` is
+    not a valid job. Raises :class:`~transports.errors.UsageError` for invalid jobs, and for an input other than the
+    run's unless ``extend``."""
 
     def prepare() -> tuple[Path, str]:
-        """Return the file of the jobs, which is written if they are an iterable, and its fingerprint."""
         if isinstance(source, str | os.PathLike):
             path = Path(source)
         else:
@@ -78,14 +73,11 @@ async def add_input(
     return await ledger.add(partial(read_jobs, path, target, consent), fingerprint_of_jobs, extend=extend)
 
 
-def ignore(_: Settlement) -> None:
-    """Ignore an outcome."""
+def ignore(_: Settlement) -> None: ...
 
 
 class _RunProgress:
-    """Count of the jobs of a run that have ended, which is reported to ``on_progress``.
-
-    ``counts`` are the jobs of the run when it starts."""
+    """``counts`` are the jobs of the run when it starts. ``on_progress`` gets the number of those that have ended."""
 
     def __init__(self, counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> None:
         self._total = counts.total
@@ -173,8 +165,8 @@ async def run(
 async def _consent_to(
     jobs: Source, target: str | None, files_from: str | os.PathLike[str] | None, *, allow_programs: bool
 ) -> Consent | None:
-    """Return what the lines of a file of jobs may do; ``None`` for other jobs, which are trusted. Raises
-    :class:`~transports.errors.UsageError` for a file that cannot be read, before anything is made for the run."""
+    """Return what the lines of a file of jobs may do; ``None`` for other jobs, which are trusted. A file that cannot be
+    read is refused here, before anything is made for the run."""
     if not isinstance(jobs, str | os.PathLike):
         return None
     await in_thread(require_input, Path(jobs))
@@ -184,8 +176,6 @@ async def _consent_to(
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """Number of ``calls`` of an engine's workers, and their ``recycled`` browsers by reason."""
-
     calls: int = 0
     recycled: Mapping[str, int] = field(default_factory=dict)
 
@@ -194,9 +184,8 @@ class Engine(Protocol):
     """Runs the jobs of a ledger, which holds all state of the run."""
 
     async def run(self) -> WorkReport:
-        """Run jobs until each has a final state, the deadline passes or :meth:`drain` is called.
-
-        If it is cancelled, running jobs are cancelled and settled. Raises :class:`~transports.errors.LedgerError`."""
+        """Run jobs until each has a final state, the deadline passes or :meth:`drain` is called. If it is cancelled,
+        running jobs are cancelled and settled."""
 
     def drain(self) -> None:
         """Start no more jobs; :meth:`run` returns when the running jobs have ended."""
@@ -229,8 +218,7 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     same file system, otherwise a copy. Existing files are replaced.
 
     Raises :class:`~transports.errors.UsageError` for a ``name`` with a field unknown to the first job, and for the
-    store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no unique name, and at
-    the end if files are missing in the store; :class:`~transports.errors.Corrupt` for a damaged file.
+    store's own folder; :class:`~transports.errors.StoreError` at the end if files are missing in the store.
     """
     filenames = _Filenames(name)
     exported = missing = 0
@@ -257,8 +245,6 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
 
 
 class _Filenames:
-    """File names of exported artifacts, made from a ``template``, each once."""
-
     def __init__(self, template: str) -> None:
         self._template = template
         self._is_checked = False
@@ -266,8 +252,7 @@ class _Filenames:
         self._used: set[int] = set()
 
     def check_template(self, row: Row) -> None:
-        """Raise :class:`~transports.errors.UsageError` if the template has a field that the first row lacks. Later rows
-        may have empty cells in a column that exists."""
+        """Only the first row is checked: later ones may have empty cells in a column that exists."""
         if self._is_checked:
             return
         self._is_checked = True
@@ -293,7 +278,6 @@ class _Filenames:
 
 
 def _fill_template(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
-    """Return the file name of an artifact of a job, without its extension, from the template ``name``."""
     place = str(file.get("field") or "")
     values = {
         **row.job.carried,
@@ -314,7 +298,7 @@ def _fill_template(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
 
 
 def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
-    """Make ``path`` a hard link to the artifact's ``file``. Return whether the file system supports it."""
+    """Return whether the file system supports hard links."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if file.parent.samefile(path.parent):
@@ -329,9 +313,6 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
 
 
 def _require_intact(ref: ArtifactRef, file: Path, path: Path) -> None:
-    """Raise :class:`~transports.errors.Corrupt` if ``file`` has other content than the artifact.
-
-    A link bypasses the same check of the store's own export to ``path``."""
     with open_regular(file) as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
     if sha256 != ref.sha256:
@@ -342,7 +323,6 @@ def _require_intact(ref: ArtifactRef, file: Path, path: Path) -> None:
 
 
 def _replace_with_link(file: Path, path: Path) -> None:
-    """Make ``path`` a hard link to ``file``, in place of a file that exists there."""
     # os.link() does not replace an existing file, so the link is made under another name and then moved.
     link = temporary_path(path)
     try:

@@ -59,15 +59,13 @@ LIMITS = Limits()
 
 
 class _InvalidLines:
-    """Invalid lines or rows of the input at ``path``, of which the first 20 are reported."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._count = 0
         self._reports: list[str] = []
 
     def add(self, number: int, fault: str) -> None:
-        """Add the fault of a line. ``fault`` follows the words "line 3": ``: a field is missing``, `` is not JSON``."""
+        """``fault`` follows the words "line 3": ``: a field is missing``, `` is not JSON``."""
         self._count += 1
         if self._count > LIMITS.faults:
             return
@@ -78,7 +76,6 @@ class _InvalidLines:
         self._reports.append(report)
 
     def check(self) -> None:
-        """Raise :class:`~transports.errors.UsageError` if there is an invalid line."""
         if not self._count:
             return
         if self._count == 1:
@@ -98,8 +95,8 @@ class _InvalidLines:
 
 
 def require_columns(path: Path, names: Sequence[str]) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a table without a column ``capability``, with two columns of one
-    name, or with more columns than a job may have fields."""
+    """A table needs a column ``capability``, no two columns of one name, and no more columns than a job may have
+    fields."""
     try:
         require_few_fields(names)
     except UsageError as error:
@@ -125,8 +122,7 @@ def require_columns(path: Path, names: Sequence[str]) -> None:
 
 
 def fingerprint(path: Path, target: str | None) -> str:
-    """Return the SHA-256 of an input and its default target. Raises :class:`~transports.errors.UsageError` if the input
-    cannot be read."""
+    """Return the SHA-256 of an input and its default target."""
     require_input(path)
     try:
         with path.open("rb") as file:
@@ -138,8 +134,7 @@ def fingerprint(path: Path, target: str | None) -> str:
 
 
 def require_input(path: Path) -> None:
-    """Raise :class:`~transports.errors.UsageError` unless the path is a readable regular file: a pipe or a device may
-    have no end and cannot be read twice."""
+    """A pipe or a device is refused: it may have no end, and cannot be read twice."""
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
         if is_file:
@@ -151,7 +146,6 @@ def require_input(path: Path) -> None:
 
 
 def spool_stream(stream: IO[bytes], path: Path) -> Path:
-    """Copy a stream such as stdin to ``path``, and return the path. The run can then be resumed without the stream."""
     with _writing_file(path) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     return path
@@ -165,8 +159,7 @@ def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
 
 
 def _encode_job(job: Job) -> bytes:
-    """Return a job as JSON. Raises :class:`~transports.errors.UsageError` if it has other values: the encoder alone
-    would write bytes as text and NaN as null."""
+    """Refuse values that are not JSON: the encoder alone would write bytes as text and NaN as null."""
     try:
         # A path raises FileToRead here, and bytes are taken out as content.
         _, content = prepare_params(job.params, read_files=False)
@@ -181,7 +174,6 @@ def _encode_job(job: Job) -> bytes:
 
 @contextmanager
 def _writing_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file for a block, in a folder that is made. Raises :class:`~transports.errors.LedgerError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -195,10 +187,9 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
 
     ``.csv`` and ``.tsv`` have a header line and one job per row, ``.parquet`` one job per row; any other file is JSON
     Lines. Jobs without a target get ``target``. The jobs' files are read to compute the keys. A job beyond ``consent``
-    is invalid; relative paths start at its folder.
-
-    Raises :class:`~transports.errors.UsageError` at the end for invalid jobs, with their lines and the first 20
-    faults, and for an empty input."""
+    is invalid; relative paths start at its folder. Raises :class:`~transports.errors.UsageError` at the end for all
+    invalid jobs, and for an empty input.
+    """
     batch: list[Job] = []
     batch_lines = batch_bytes = 0
     invalid = _InvalidLines(path)
@@ -226,7 +217,7 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
 
 
 def _read_job(fields: Mapping[str, object], target: str | None, consent: Consent | None) -> Job:
-    """Return the job of one line, after checking its permissions and computing its key."""
+    """Check the job's permissions before its files are read for its key."""
     folder = consent.folder if consent is not None else None
     job = parse_job(fields, target=target, folder=folder)
     if job.target is None:
@@ -246,7 +237,7 @@ def first_jobs(path: Path) -> list[Job]:
 
 
 class _Line(NamedTuple):
-    """Object in a line or a row of an input, with its number from 1 and its approximate size."""
+    """``number`` counts from 1; the size is approximate."""
 
     number: int
     size_bytes: int
@@ -254,7 +245,6 @@ class _Line(NamedTuple):
 
 
 def _read_lines(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
-    """Yield the objects of an input of any format, and add unreadable lines to ``invalid``."""
     require_input(path)
     try:
         if _is_parquet(path):
@@ -275,7 +265,6 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[_Line]:
-    """Yield the rows of a text file, whose first line has the names of the columns."""
     # The limit is one of the whole process, so it is only raised. Its default would refuse a document in a cell.
     csv.field_size_limit(max(csv.field_size_limit(), LIMITS.cell_chars))
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -299,7 +288,6 @@ def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[
 
 
 def _read_parquet(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
-    """Yield the rows of a Parquet file, with their cells as JSON values."""
     try:
         from . import _parquet_files  # late: it needs an extra
     except ImportError as error:
@@ -317,10 +305,9 @@ def _read_parquet(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
 
 
 def _json_cell(name: str, value: object) -> object:
-    """Return a cell of the column ``name`` as a JSON value: dates, decimals and UUIDs become text, NaN null.
-
-    Objects have no nulls: Parquet gives each row the fields of all rows. Raises :class:`ValueError` for an infinite
-    number, and :class:`~transports.errors.UsageError` for a type that JSON does not have, which no row can correct."""
+    """Dates, decimals and UUIDs become text, NaN null. Objects lose their nulls: Parquet gives each row the fields of
+    all rows. Raises :class:`ValueError` for an infinite number, and :class:`~transports.errors.UsageError` for a type
+    that JSON does not have, which no row can correct."""
     match value:
         case float() if math.isnan(value):
             return None
@@ -345,8 +332,7 @@ _MAX_HINTS = 10
 
 
 async def write_parquet(manifest: Path, path: Path) -> bool:
-    """Write the lines of a manifest to ``path`` as Parquet. Return whether pyarrow is installed. Raises
-    :class:`~transports.errors.LedgerError`."""
+    """Return whether pyarrow is installed, without which nothing is written."""
     try:
         from . import _parquet_files  # late: it needs an extra
     except ImportError:
@@ -356,8 +342,8 @@ async def write_parquet(manifest: Path, path: Path) -> bool:
 
 
 def input_notes(added: Added, path: Path) -> list[str]:
-    """Return notes for the user about a newly added input: its lines without a new job, and fields that may be meant as
-    parameters if most lines are copies or the first jobs have no parameters."""
+    """Return notes about lines without a new job, and, if most lines are copies or the first jobs have no parameters,
+    about fields that may be meant as parameters."""
     notes = _line_notes(added)
     jobs: list[Job] = []
     # The input may have become unreadable. That does not matter: its jobs are in the run.
@@ -394,7 +380,6 @@ def _named_in_error(row: Row) -> set[str]:
 
 
 def _parameter_hints(names: Iterable[str]) -> list[str]:
-    """Return hints for carried fields that may be meant as parameters, at most ten."""
     hints = []
     for name in sorted(set(names))[:_MAX_HINTS]:
         parameter = f"params.{_parameter_name(name)}"
@@ -415,7 +400,6 @@ class Report(dict[str, JSONValue]):
         self.folder = folder
 
     def _repr_html_(self) -> str:
-        """Return the report for a notebook: the jobs by state and by error, hints, and links to the files."""
         parts = [notebook.table(("state", "jobs"), self._counts("states"), title=f"{self.get('jobs', 0)} jobs")]
         codes = self._counts("codes")
         if codes:
@@ -432,14 +416,12 @@ class Report(dict[str, JSONValue]):
         return "".join(parts)
 
     def _counts(self, name: str) -> list[tuple[str, JSONValue]]:
-        """Return the entries of one part that are not 0."""
         return [(key, value) for key, value in members_of(self.get(name)).items() if value]
 
 
 async def export_run(ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None) -> Report:
     """Write ``manifest.jsonl``, ``failed.jsonl`` and ``report.json`` to ``folder``, and ``manifest.parquet`` if pyarrow
-    is installed; each replaces its older version atomically. Return the report including ``extra``. Raises
-    :class:`~transports.errors.LedgerError`."""
+    is installed; each replaces its older version atomically. The report includes ``extra``."""
     statistics = _Statistics()
     try:
         await in_thread(folder.mkdir, parents=True, exist_ok=True)
@@ -471,10 +453,8 @@ async def _replacing_file(path: Path) -> AsyncIterator[IO[bytes]]:
 
 
 def manifest_line(row: Row) -> dict[str, JSONValue]:
-    """Return a job's line of the manifest.
-
-    ``uri``, ``sha256`` and ``size_bytes`` describe its first file; ``artifacts`` has all files. Carried fields of the
-    input follow, as ``carried.NAME`` if the name is taken."""
+    """``uri``, ``sha256`` and ``size_bytes`` describe the first file; ``artifacts`` has all files. Carried fields of
+    the input follow, as ``carried.NAME`` if the name is taken."""
     first: Mapping[str, JSONValue] = row.artifacts[0] if row.artifacts else {}
     line: dict[str, JSONValue] = {
         "id": row.job.id,
@@ -502,8 +482,6 @@ def manifest_line(row: Row) -> dict[str, JSONValue]:
 
 
 class _Statistics:
-    """Statistics of a run for its report, in 8 bytes per job."""
-
     def __init__(self) -> None:
         self._states: Counter[str] = Counter()
         self._codes: Counter[str] = Counter()
@@ -514,7 +492,7 @@ class _Statistics:
         self._missing: set[str] = set()
 
     def add(self, row: Row) -> None:
-        """Count one line of the manifest. Copies have a count of their own: their job counts once."""
+        """Copies have a count of their own: their job counts once."""
         if row.error_code in ("INVALID_PARAMS", "MISSING_PARAM") and len(self._missing) < _MAX_HINTS:
             self._missing |= _named_in_error(row)
         if row.copy:

@@ -65,9 +65,8 @@ TIMES = Times()
 
 
 class Latency:
-    """Latency of calls in one browser, by kind: the median of the last hundred calls against that of the first.
-
-    Kinds after the 64th are not measured."""
+    """Latency of calls in one browser, by kind: the median of the last hundred calls against that of the first. Kinds
+    after the 64th are not measured."""
 
     def __init__(self) -> None:
         #: Slowdown of the slowest kind as a factor; 1 means none.
@@ -78,7 +77,7 @@ class Latency:
         self._latest: dict[object, list[float]] = {}
 
     def add(self, kind: object, milliseconds: float) -> None:
-        """Count a call of ``kind``, such as its target and capability."""
+        """``kind`` is such as the call's target and capability."""
         max_kinds = 64
         if kind not in self._latest and len(self._latest) >= max_kinds:
             return
@@ -194,9 +193,8 @@ class HeldSession:
             await self._leave.wait()
 
     async def opened(self, timeout: float) -> None:
-        """Wait until the session is open, ``timeout`` seconds at most; the session's own limit is stricter.
-
-        Raises the errors of opening. Cancelling this method closes the session."""
+        """Wait ``timeout`` seconds at most; the session's own limit is stricter. Cancelling this method closes the
+        session."""
         try:
             await asyncio.wait((self._opened, self._task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -225,7 +223,6 @@ class HeldSession:
 
 
 async def open_context(browser: Browser) -> BrowserContext:
-    """Return a new context of a browser. Raises :class:`~transports.errors.ABPError`."""
     try:
         async with asyncio.timeout(10.0):
             return await open_or_close(browser.playwright.new_context())
@@ -237,10 +234,8 @@ async def open_context(browser: Browser) -> BrowserContext:
 
 async def clear_context(context: BrowserContext) -> bool:
     """Clear all data stored by pages of ``context``: cookies, local storage, databases, caches, files and service
-    workers of all origins, and permissions. The browser's HTTP cache stays.
-
-    Return whether the context is clean. If clearing fails, as in a browser without CDP, the context is closed.
-    """
+    workers of all origins, and permissions. The browser's HTTP cache stays. Return whether the context is clean; if
+    clearing fails, as in a browser without CDP, the context is closed."""
     try:
         async with asyncio.timeout(10.0):
             page = await context.new_page()
@@ -257,8 +252,7 @@ async def clear_context(context: BrowserContext) -> bool:
 
 
 class Slot:
-    """Room for one session. ``open_session`` is the session in it, if any; ``context`` is its page's context if that is
-    reused afterwards."""
+    """``context`` is that of the session's page if it is reused afterwards."""
 
     __slots__ = ("context", "leased", "member", "open_session", "released_at")
 
@@ -271,7 +265,7 @@ class Slot:
         self.released_at = 0.0
 
     async def empty(self, *, keep_context: bool = False) -> None:
-        """Close the session, and its context unless ``keep_context``. Never raises."""
+        """Never raises."""
         # Both are removed before they are closed, so that another task does not close them again.
         open_session = self.open_session
         self.open_session = None
@@ -284,10 +278,8 @@ class Slot:
 
 
 class Member:
-    """Browser of the pool, or, with ``browser=None``, the room for sessions without a browser.
-
-    It gets new calls while it is ``serving``. ``replacement_reason`` is empty until it is to be replaced.
-    """
+    """A browser, or, with ``browser=None``, the room for sessions without one. It gets new calls while it is
+    ``serving``. ``replacement_reason`` is empty until it is to be replaced."""
 
     def __init__(self, number: int, source: Source, browser: Browser | None) -> None:
         self.number = number
@@ -315,7 +307,6 @@ class Member:
 
     @property
     def load(self) -> float:
-        """Leased slots divided by the weight."""
         return self.leased / self.source.weight
 
     @property
@@ -335,7 +326,6 @@ class Member:
             self._drained.set()
 
     def replace(self, slot: Slot) -> None:
-        """Replace a slot whose session does not end by an empty one."""
         self.slots[self.slots.index(slot)] = Slot(self)
         self.end_lease(slot)
 
@@ -364,7 +354,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
-    """Call that waits for a slot ``since`` a time by :func:`time.monotonic`."""
+    """``since`` is a time by :func:`time.monotonic`."""
 
     target: str
     granted: asyncio.Future[Slot]
@@ -372,11 +362,8 @@ class _Waiter:
 
 
 class Slots:
-    """Slots of the serving browsers, and the queue of waiting calls.
-
-    ``may_open`` returns whether there is memory for another session. ``on_demand`` is called for each call, since it
-    may need another browser.
-    """
+    """Slots of the serving browsers, and the queue of waiting calls. ``on_demand`` is called for each call, since it
+    may need another browser."""
 
     def __init__(self, may_open: Callable[[], bool], on_demand: Callable[[], None] = lambda: None) -> None:
         self.members: list[Member] = []
@@ -424,7 +411,6 @@ class Slots:
             raise
 
     def release(self, slot: Slot) -> None:
-        """End the lease of a slot, and grant the slot to a waiting call."""
         slot.member.end_lease(slot)
         self.grant()
 
@@ -438,14 +424,12 @@ class Slots:
             self.members.remove(member)
 
     def fail(self, error: Callable[[], ABPError]) -> None:
-        """Raise a new error in each waiting call."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.granted.done():
                 waiter.granted.set_exception(error())
 
     def grant(self) -> None:
-        """Grant free slots to waiting calls, the oldest first except for warm sessions."""
         while self._waiters:
             waiter = self._next_waiter()
             slot = self._find_slot(waiter.target)
@@ -471,10 +455,9 @@ class Slots:
 
     def _find_slot(self, target: str) -> Slot | None:
         """Return the cheapest free slot: a warm session or an empty slot in the least busy browser; otherwise the least
-        recently used one, whose session has another target. ``None`` without a free slot for the call.
-
-        Of slots that cost the same it is the one used last: its browser has the most in its caches, and the sessions
-        that go unused become the least recently used ones, which are closed first."""
+        recently used one, whose session has another target. Of slots that cost the same it is the one used last: its
+        browser has the most in its caches, and the sessions that go unused become the least recently used ones, which
+        are closed first."""
         warm: list[Slot] = []
         empty: list[Slot] = []
         with_other_target: list[Slot] = []
@@ -495,7 +478,7 @@ class Slots:
 
 
 def _cost_of_use(slot: Slot) -> tuple[float, float]:
-    """Return the sort key of a slot: its browser's load and the cost of opening a session, then the time since its last
+    """The cost is the load of the slot's browser and the opening of a session; then comes the time since the last
     use."""
     # Opening a session costs as much as half a running call.
     opening = 0 if slot.open_session else 0.5
@@ -532,9 +515,8 @@ class Limits:
 
 
 class Fleet:
-    """Browsers of ``sources``, with their ``browser_slots``. As many sessions without a browser use the
-    ``browserless_slots``. A browser that is ``draining`` gets no new calls, but its running calls go on.
-    ``free_memory`` returns the free bytes of memory."""
+    """As many sessions without a browser as with one use the ``browserless_slots``. A browser that is ``draining`` gets
+    no new calls, but its running calls go on. ``free_memory`` returns bytes."""
 
     def __init__(self, sources: Sequence[Source], limits: Limits, free_memory: Callable[[], int]) -> None:
         self._limits = limits
@@ -574,7 +556,6 @@ class Fleet:
         return self.browserless_slots if member.browser is None else self.browser_slots
 
     def _may_open(self) -> bool:
-        """Return whether there is memory for another session or browser."""
         return self._free_memory() >= self._limits.free_memory
 
     # --- more browsers ------------------------------------------------------------------------------------------------
@@ -586,7 +567,6 @@ class Fleet:
             spawn(self._start_browsers(), self._tasks)
 
     def _wants_more(self) -> bool:
-        """Return whether there are more calls than browsers, and a source that can start another browser."""
         calls = self.browser_slots.leased + self.browser_slots.waiting
         return len(self.browser_slots.members) < calls and any(map(self._browsers_left, self._sources))
 
@@ -594,8 +574,7 @@ class Fleet:
         return max(source.count - sum(member.source is source for member in self.browser_slots.members), 0)
 
     async def _start_browsers(self) -> None:
-        """Start browsers one after the other, as long as there are more calls than browsers. A start that must wait for
-        memory or its turn is tried again by :meth:`_watch_waiting`."""
+        """A start that must wait for memory or its turn is tried again by :meth:`_watch_waiting`."""
         try:
             while self._wants_more() and not self._closed:
                 startable_sources = filter(self._browsers_left, self._sources)
@@ -613,7 +592,6 @@ class Fleet:
             self._growing = False
 
     async def _try_to_start(self, source: Source) -> None:
-        """Start a browser. If it fails and there is no other browser or source, all waiting calls fail."""
         try:
             await self._start_browser(source)
         except ABPError as error:
@@ -628,9 +606,8 @@ class Fleet:
         return max(pause, 0.0), (source.count - self._browsers_left(source)) / source.weight
 
     async def _start_browser(self, source: Source) -> None:
-        """Start a browser of ``source``. The caller holds the lock, so that browsers start one after the other.
-
-        Raises the errors of opening; errors of other libraries become :class:`~transports.errors.ConnectFailed`."""
+        """The caller holds the lock, so that browsers start one after the other. Errors of other libraries become
+        :class:`~transports.errors.ConnectFailed`."""
         attempts = self._sources[source]
         browser = source.make()
         try:
@@ -690,7 +667,6 @@ class Fleet:
         self.grow()
 
     def _stop_serving(self, member: Member, reason: str) -> None:
-        """Give a browser no more calls, and count it as recycled for ``reason``."""
         self.recycled[reason] += 1
         record(BROWSER_RESTARTS, 1, {"reason": reason})
         self.browser_slots.remove(member)
@@ -752,7 +728,6 @@ def _no_memory() -> TransportError:
 
 
 def _unsent(error: ABPError) -> ABPError:
-    """Return a copy of an error for another unsent call."""
     copied = type(error)(error.message, code=error.code, retryable=True, details=error.details, sent=False)
     copied.__cause__ = error.__cause__
     return copied

@@ -112,14 +112,12 @@ class Job:
 
 
 def require_job(job: object) -> Job:
-    """Return ``job``. Raises :class:`~transports.errors.UsageError` for anything else in an iterable of jobs."""
     if not isinstance(job, Job):
         raise UsageError(f"each job must be a Job, such as Job('export.pdf', {{…}}), not {type(job).__name__}")
     return job
 
 
 def _file_digest(place: str, path: Path) -> str:
-    """Return the SHA-256 of the file for ``place`` in the parameters, in hexadecimal digits."""
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -162,13 +160,12 @@ def job_document(job: Job) -> dict[str, JSONValue]:
 
 
 def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
-    """Return the job described by an object.
+    """Return the job described by an object, with its own ``target`` before the given one.
 
-    ``capability`` is required; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as in
-    :class:`.Job`. Because cells of a table are text, ``params`` may be JSON text, a column ``params.title`` is one
-    parameter (JSON if it is valid JSON, otherwise text), ``files.image`` is one file, and empty cells are ignored.
-    Other fields are carried along. ``target`` is the default for jobs without a target. Paths of files are made
-    absolute, relative to ``folder`` or, by default, to the working folder.
+    The fields are as in :class:`.Job`. Because cells of a table are text, ``params`` may be JSON text, a column
+    ``params.title`` is one parameter (JSON if it is valid JSON, otherwise text), ``files.image`` is one file, and empty
+    cells are ignored. Other fields are carried along. Paths of files are made absolute, relative to ``folder`` or, by
+    default, to the working folder.
 
     Raises :class:`~transports.errors.UsageError` with the name of the field, also for more than 64 levels and for more
     than 1,000 fields; ``params`` may have more.
@@ -199,8 +196,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
 def _distribute_fields(
     fields: Mapping[str, object], params: dict[str, JSONValue], files: dict[str, object]
 ) -> dict[str, JSONValue]:
-    """Add fields such as ``params.title`` and ``files.image`` to ``params`` and ``files``, and return the fields that
-    are carried along."""
+    """Add fields such as ``params.title`` to ``params`` and ``files``, and return the fields that are carried along."""
     own_fields = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
     carried: dict[str, JSONValue] = {}
     for name, value in fields.items():
@@ -222,13 +218,12 @@ def _absolute_paths(files: Mapping[str, object], folder: Path) -> dict[str, Path
 
 
 def require_few_fields(names: Sized) -> None:
-    """Raise :class:`~transports.errors.UsageError` for more field names than one job may have."""
     if len(names) > MAX_FIELDS:
         raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
 
 def _parse_object(fields: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
-    """Return ``params`` or ``files``, which must be a JSON object or the text of one; empty without the field."""
+    """Return ``params`` or ``files``, which must be a JSON object or the text of one."""
     examples = {"params": '{"html": "Hi"}', "files": '{"image": "photo.png"}'}
     advice = f"write an object such as {examples[name]}"
     value = fields.get(name, {})
@@ -248,7 +243,6 @@ def _require_text(name: str, value: object) -> str:
 
 
 def _parse_id(fields: Mapping[str, object]) -> str | None:
-    """Return the ``id`` of a job, which may be an integer in the input."""
     job_id = fields.get("id")
     if job_id is None:
         return None
@@ -266,7 +260,7 @@ def _json_or_text(value: object) -> JSONValue:
 
 
 def _parse_timeout(value: object) -> float | None:
-    """Return a timeout in seconds, given as a number or as its text."""
+    """Return seconds, given as a number or as its text."""
     if value is None:
         return None
 
@@ -361,7 +355,6 @@ class Outcome:
         )
 
     def _repr_html_(self) -> str:
-        """Return the outcome for a notebook: state, error and attempts in a table, then its result or its files."""
         rows: list[tuple[str, object]] = [("state", self.state.value)]
         if self.error_code is not None:
             rows.append(("error", f"{self.error or ''} [{self.error_code}]".lstrip()))
@@ -416,10 +409,8 @@ class Consent:
     any_target: bool = False
 
     def checked(self, job: Job) -> Job:
-        """Return the job with the real paths of its files. Blocks if it has files.
-
-        Raises :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED`` if the job exceeds these
-        permissions."""
+        """Return the job with the real paths of its files. Blocks if it has files. Raises
+        :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED``."""
         target = job.target or ""
         is_allowed = self.programs or target == self.target or is_address(target) or is_app_name(target)
         if not is_allowed and not is_page(target.removeprefix("mcp+")):
@@ -433,7 +424,7 @@ class Consent:
         return replace(job, files=self._checked_files(job.files, target))
 
     def _checked_files(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
-        """Return the real paths of a job's files. Raise unless they may be sent to ``target``."""
+        """Return the real paths of a job's files."""
         place = next(iter(files))
         if self.folder is None:
             raise _denied(f"files.{place}: name the folder of the jobs' files with {spelled('files_from=')}")
@@ -447,7 +438,7 @@ class Consent:
         return {place: self._checked_path(place, path, folder) for place, path in files.items()}
 
     def _checked_path(self, place: str, path: Path, folder: Path) -> Path:
-        """Return the real path of the file for ``place``. Raise unless it is a regular file in ``folder``."""
+        """Return the real path of a regular file in ``folder``."""
         refused = _denied(
             f"files.{place}: {shown_path(path)} is not a regular file in {folder}; correct the path, or name another "
             f"folder with {spelled('files_from=')}"

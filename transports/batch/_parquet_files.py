@@ -30,10 +30,6 @@ _SCALAR_TYPES = {bool: "bool", float: "double", str: "string"}
 def read_rows(
     path: Path, *, batch_size: int, check: Callable[[Sequence[str]], None]
 ) -> Iterator[tuple[int, int, Mapping[str, object]]]:
-    """Yield the number of each row from 1, its size in bytes, and its cells.
-
-    ``check`` takes the names of the columns before the first row. Raises what it raises, and
-    :class:`~transports.errors.UsageError` for a file that cannot be read."""
     number = 0
     try:
         with parquet.ParquetFile(path) as file:
@@ -48,10 +44,8 @@ def read_rows(
 
 
 def write_manifest(manifest: Path, path: Path) -> None:
-    """Write the lines of a manifest to ``path`` as Parquet. Raises :class:`~transports.errors.LedgerError`.
-
-    A carried column has the type of its values, or is JSON text if the types differ, are not scalar or do not fit. Only
-    the first 1,000 carried columns are written, with a warning if there are more."""
+    """A carried column has the type of its values, or is JSON text if the types differ, are not scalar or do not fit.
+    Only the first 1,000 carried columns are written, with a warning if there are more."""
     try:
         _write_rows(manifest, path)
     except (OSError, pyarrow.ArrowException) as error:
@@ -59,7 +53,6 @@ def write_manifest(manifest: Path, path: Path) -> None:
 
 
 def _write_rows(manifest: Path, path: Path) -> None:
-    """Write the lines of a manifest in groups, so that any number of them needs little memory."""
     types = _column_types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
     with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
@@ -88,7 +81,6 @@ def _column_types(manifest: Path) -> dict[str, str]:
 
 
 def _carried_values(manifest: Path) -> Iterator[tuple[str, object]]:
-    """Yield the name and the value of each cell of a carried column, except nulls."""
     with manifest.open("rb") as file:
         for line in file:
             for name, value in members_of(decode_json(line)).items():
@@ -119,7 +111,6 @@ def _merge_types(kinds: set[str]) -> str:
 
 
 def _parquet_row(row: Mapping[str, object], types: Mapping[str, str]) -> dict[str, object]:
-    """Return the cells of a row for columns of these types. Values in a column of JSON become text."""
     cells = {}
     for name, kind in types.items():
         value = row.get(name)

@@ -74,9 +74,8 @@ GRACE = 15.0
 async def run_all(
     jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int
 ) -> AsyncGenerator[Outcome, None]:
-    """Run jobs, ``count`` at a time, and yield each outcome as its job ends.
-
-    Errors of ``jobs`` and ``run`` are raised after the outcomes of earlier jobs."""
+    """Run jobs, ``count`` at a time, and yield each outcome as its job ends. Errors of ``jobs`` and ``run`` are raised
+    after the outcomes of earlier jobs."""
     remaining_jobs = _iterate_jobs(jobs)
     reading = asyncio.Lock()
     # Outcomes, and the end of each worker: its error, or ``None``.
@@ -113,8 +112,8 @@ async def _work_off(
     run: Callable[[Job], Awaitable[Outcome]],
     events: asyncio.Queue[Outcome | BaseException | None],
 ) -> None:
-    """Run jobs one after the other, and put their outcomes into ``events``, then the error of the jobs' source or
-    ``None``. Only one worker at a time reads ``jobs``."""
+    """Put outcomes into ``events``, then the error of the jobs' source or ``None``. Only one worker at a time reads
+    ``jobs``."""
     try:
         while True:
             async with reading:
@@ -129,7 +128,7 @@ async def _work_off(
 
 
 async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
-    """Yield ``jobs``. Raises as :func:`_require_target`: an error here ends the reading for all workers."""
+    """An error here ends the reading for all workers."""
     if isinstance(jobs, AsyncIterable):
         async for job in jobs:
             _require_target(job)
@@ -141,13 +140,11 @@ async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterat
 
 
 def require_open(pool: Pool) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a pool that is not open."""
     if pool.closed:
         raise UsageError("the pool is not open; use `async with Pool(…) as pool`")
 
 
 def _require_target(job: Job) -> str:
-    """Return the target of a job. Raises :class:`~transports.errors.UsageError` for one without, and for no job."""
     target = require_job(job).target
     if target is None:
         raise UsageError("the job has no target; give Job(target=…)")
@@ -170,10 +167,8 @@ def free_memory() -> int:
 
 
 def _free_in_group(folder: str, *, limit: str, used: str, reclaimable: str) -> float:
-    """Return the free bytes of a control group of a container; infinity without one or without a limit.
-
-    ``limit`` and ``used`` are files in its folder, ``reclaimable`` is the statistic of the page cache that the kernel
-    can reclaim."""
+    """Return infinity without a control group or without a limit. ``limit`` and ``used`` are files in its folder,
+    ``reclaimable`` is the statistic of the page cache that the kernel can reclaim."""
     group = Path(folder)
     # Without a limit the file holds the text "max". Other operating systems have no such files.
     with contextlib.suppress(OSError, ValueError):
@@ -330,7 +325,7 @@ class Pool(OpenedHere):
         return await self._run(job, once=True)
 
     async def _run(self, job: Job, *, once: bool) -> Outcome:
-        """Run a job. Unless ``once``, its call is sent again as :meth:`Session.call <transports.Session.call>` does."""
+        """Unless ``once``, the call is sent again as :meth:`Session.call <transports.Session.call>` does."""
         require_open(self)
         target = _require_target(job)
         started = time.perf_counter()
@@ -421,7 +416,7 @@ class Pool(OpenedHere):
         once: bool = False,
         on_session: Callable[[], object] = lambda: None,
     ) -> Result:
-        """Make a call. ``on_session`` is called when a session is open; nothing of the call is sent before."""
+        """``on_session`` is called when a session is open; nothing of the call is sent before."""
         require_open(self)
         seconds = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
 
@@ -437,7 +432,6 @@ class Pool(OpenedHere):
     # --- leases -------------------------------------------------------------------------------------------------------
 
     async def _borrow_browser(self) -> tuple[Slot, Browser]:
-        """Return a leased slot without a session, and its responsive browser."""
         slots = self._fleet.browser_slots
         try:
             async with asyncio.timeout(self._open_timeout + GRACE):
@@ -464,7 +458,7 @@ class Pool(OpenedHere):
     async def _within_lease(
         self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str
     ) -> Result:
-        """Return the result of ``work``. Release the slot after ``seconds`` at most, even if the work goes on."""
+        """Release the slot after ``seconds`` at most, even if the work goes on."""
         member = slot.member
         member.calls += 1
         self._calls += 1
@@ -488,9 +482,7 @@ class Pool(OpenedHere):
                 self._end_lease(slot, healthy=healthy, hangs=not task.done())
 
     def _end_lease(self, slot: Slot, *, healthy: bool, hangs: bool) -> None:
-        """Release a slot after its work, for reuse if its session is ``healthy``.
-
-        If the work ``hangs``, it cannot be stopped: the slot is abandoned and its browser is replaced."""
+        """Work that ``hangs`` cannot be stopped: the slot is abandoned and its browser is replaced."""
         member = slot.member
         slots = self._fleet.slots_of(member)
         if hangs:
@@ -507,7 +499,6 @@ class Pool(OpenedHere):
             self._fleet.check(member)
 
     async def _clear_slot(self, slot: Slot, *, healthy: bool) -> None:
-        """Close the session of a slot, clear or close its context, then release the slot."""
         try:
             may_reuse_context = healthy and self._reuse == "context" and slot.member.serving
             await slot.empty(keep_context=may_reuse_context)
@@ -519,10 +510,7 @@ class Pool(OpenedHere):
             self._fleet.slots_of(slot.member).release(slot)
 
     async def _open_slot(self, target: str) -> Slot:
-        """Return a leased slot with an open session for ``target``.
-
-        Nothing is sent yet, so if the browser ends meanwhile, up to two others are tried. Raises the errors of opening
-        a session."""
+        """Nothing is sent yet, so if the browser ends meanwhile, up to two others are tried."""
         slots = self._fleet.browser_slots if self._shares_browser(target) else self._fleet.browserless_slots
         attempts_left = 3
         while True:
@@ -539,8 +527,7 @@ class Pool(OpenedHere):
             return slot
 
     async def _require_session(self, slot: Slot, target: str) -> None:
-        """Open a session for ``target`` in a leased slot unless the slot has one. If that fails, the slot is
-        released."""
+        """If no session can be opened, the slot is released."""
         try:
             # The browser may have ended since the slot was granted.
             if not slot.member.serving:
@@ -554,7 +541,6 @@ class Pool(OpenedHere):
             raise
 
     async def _open_session(self, slot: Slot, target: str) -> None:
-        """Open a session for ``target`` in a leased slot, in place of another one."""
         browser = slot.member.browser
         options = self._options
         await slot.empty(keep_context=True)
@@ -574,8 +560,7 @@ class Pool(OpenedHere):
 
 
 def _session_survives(error: BaseException | None) -> bool:
-    """Return whether a session can be reused after a call with ``error``. After a timeout the app may still be at work;
-    if the app has lost the session, it is opened again."""
+    """After a timeout the app may still be at work; if the app has lost the session, it is opened again."""
     if error is None:
         return True
     if isinstance(error, CapabilityError):

@@ -69,7 +69,6 @@ LIMITS = Limits()
 
 
 def require_ray() -> Any:
-    """Return the module ``ray``. Raises :class:`~transports.errors.UsageError` if it is not installed."""
     try:
         import ray
     except ImportError as error:
@@ -80,12 +79,8 @@ def require_ray() -> Any:
 
 
 class RayCluster:
-    """Connection to the cluster at ``address`` (``auto`` is the cluster of this machine), or to a local cluster for
-    ``actors`` actors, which it starts and which ends with this process.
-
-    Raises :class:`~transports.errors.UsageError` without Ray, and :class:`~transports.errors.ConnectFailed` for an
-    unresponsive cluster.
-    """
+    """``address`` is that of a cluster (``auto`` is the cluster of this machine). Without one, a local cluster for
+    ``actors`` actors is started, which ends with this process."""
 
     def __init__(self, address: str | None, actors: int) -> None:
         self._ray = require_ray()
@@ -101,7 +96,7 @@ class RayCluster:
 
     @property
     def advice(self) -> str:
-        """Advice at the end of error messages. ``ray status`` cannot find a local cluster of this process."""
+        """End of error messages. ``ray status`` cannot find a local cluster of this process."""
         look = "" if self.is_own else "look at `ray status`, then "
         return f"{look}run the same command again: it resumes where it stopped"
 
@@ -118,14 +113,14 @@ class RayCluster:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Disconnect from the cluster, and end it if this process started it. Never raises."""
+        """Never raises."""
         if not self._hangs:
             with contextlib.suppress(ConnectFailed):
                 await self._run_in_thread(self._shut_down)
         self._thread.end()
 
     def _connect(self) -> None:
-        """Connect to the cluster, or start a local one. Runs in Ray's thread."""
+        """Runs in Ray's thread."""
         logging.getLogger("ray").setLevel(logging.ERROR)
         # Despite `log_to_driver`, Ray would print lost processes of the cluster to stdout. This module logs them.
         ray_worker = getattr(getattr(self._ray, "_private", None), "worker", None)
@@ -149,7 +144,6 @@ class RayCluster:
             self._start_local(folder, **quiet)
 
     def _start_local(self, folder: Path, **options: object) -> None:
-        """Start a local cluster with its files in ``folder``, and connect to it."""
         self._ray.init(
             address="local",
             num_cpus=self._actors,
@@ -167,7 +161,6 @@ class RayCluster:
             self._stack.close()
 
     async def is_elsewhere(self) -> bool:
-        """Return whether an actor may be on another machine."""
         if self.is_own:
             return False
         nodes = await self._run_in_thread(self._ray.nodes)
@@ -175,7 +168,6 @@ class RayCluster:
         return machines != {socket.gethostname()}
 
     async def cores(self) -> int:
-        """Return the current number of CPUs of the cluster, at least 1."""
         resources = await self._run_in_thread(self._ray.cluster_resources)
         return max(int(resources.get("CPU", 0)), 1)
 
@@ -195,15 +187,14 @@ class RayCluster:
         return await self._run_in_thread(is_node_lost)
 
     async def reopen(self) -> None:
-        """Reconnect, starting another cluster if the old one was local. The old actors are lost."""
+        """The old actors are lost. If the cluster was local, another one is started."""
         await self._run_in_thread(self._shut_down)
         await self._run_in_thread(self._connect, LIMITS.open)
         _take_signals_back()
 
     async def start(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
-        """Start an actor of a class, which Ray does not restart, and call one of its methods.
-
-        Return the actor and the pending answers of its method ``started`` and of the called method."""
+        """Return the actor, which Ray does not restart, and the pending answers of its method ``started`` and of
+        ``method``."""
 
         def start() -> tuple[Any, Any, Any]:
             remote = self._ray.remote(kind).options(num_cpus=1, max_restarts=0, max_task_retries=0)
@@ -213,7 +204,6 @@ class RayCluster:
         return await self._run_in_thread(start)
 
     async def tell(self, actor: Any, method: str) -> None:
-        """Call a method of an actor without waiting for its answer."""
         await self._run_in_thread(lambda: getattr(actor, method).remote())
 
     async def kill(self, actor: Any) -> None:
@@ -246,9 +236,8 @@ class RayCluster:
         return await self._run_in_thread(get)
 
     async def _run_in_thread(self, work: Callable[[], T], seconds: float | None = None) -> T:
-        """Run ``work`` in Ray's thread, for ``seconds`` at most. Errors of Ray become errors of this package.
-
-        Work that takes longer goes on, so that all further calls fail."""
+        """Errors of Ray become errors of this package. Work that takes longer than ``seconds`` goes on, so that all
+        further calls fail."""
         if self._hangs:
             raise ConnectFailed(self._hangs)
         where = "the Ray cluster"
@@ -270,7 +259,6 @@ class RayCluster:
 
 class _RayThread:
     """The only thread that calls Ray, because Ray ends the processes of its cluster with the thread that started them.
-
     It is a daemon thread, so that a program can end while Ray hangs."""
 
     def __init__(self) -> None:
@@ -283,7 +271,6 @@ class _RayThread:
         return future
 
     def end(self) -> None:
-        """End the thread after its queued work."""
         self._work.put(None)
 
     def _serve(self) -> None:
@@ -296,7 +283,7 @@ class _RayThread:
 
 
 def _take_signals_back() -> None:
-    """Install this process's signal handlers again: Ray has replaced the one of SIGTERM by one that aborts."""
+    """Ray has replaced the handler of SIGTERM by one that aborts."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             handler = signal.getsignal(number)
@@ -335,9 +322,7 @@ class RayWorker:
         """Return as soon as the actor has started."""
 
     async def work(self, place: str, make_pool: MakePool, options: RunOptions) -> WorkReport | ABPError:
-        """Run jobs until the run has ended or :meth:`drain` or :meth:`stop` is called.
-
-        Errors of this package are returned, because Ray would wrap raised ones."""
+        """Errors of this package are returned, because Ray would wrap raised ones."""
         self._task = asyncio.current_task()
         try:
             async with open_run(place) as ledger:
@@ -356,16 +341,14 @@ class RayWorker:
             self._engine.drain()
 
     async def stop(self) -> None:
-        """Cancel the running jobs, and settle them."""
         if self._task is not None:
             self._task.cancel()
 
 
 @dataclass(slots=True)
 class _Actor:
-    """Actor with the pending answers of its methods ``started`` and ``work``.
-
-    ``begun`` is the time of its request by :func:`time.monotonic`; it ``works`` once it has started."""
+    """``started`` and ``answer`` are pending. ``begun`` is a time by :func:`time.monotonic`; the actor ``works`` once
+    it has started."""
 
     handle: Any
     started: Any
@@ -381,10 +364,10 @@ class RayEngine:
     ``place`` is the run's ledger as actors can reach it: its folder, or a ``postgresql://`` address. ``make_pool``
     makes the pool of an actor. ``browsers`` is the maximum number of actors, by default one per CPU of the cluster. The
     ``concurrency`` and the ``rate`` of ``options`` are divided among the actors. ``shared`` means that other machines
-    can reach the ledger and the store. ``on_counts`` is called with the counts of the run's jobs.
+    can reach the ledger and the store.
 
     Lost actors, actors that do not start and an ended local cluster are replaced. Jobs of lost actors are queued again
-    or ``unknown``, as those of any lost worker. Raises :class:`~transports.errors.UsageError` without Ray.
+    or ``unknown``, as those of any lost worker.
     """
 
     def __init__(
@@ -423,9 +406,7 @@ class RayEngine:
         self._wake.set()
 
     async def run(self) -> WorkReport:
-        """Run jobs to the end.
-
-        Raises :class:`~transports.errors.ConnectFailed` for an unresponsive cluster,
+        """Raises :class:`~transports.errors.ConnectFailed` for an unresponsive cluster,
         :class:`~transports.errors.UsageError` for machines without access to the ledger and the store, and the error of
         the actors if they fail repeatedly while no job ends."""
         end = math.inf
@@ -449,9 +430,8 @@ class RayEngine:
         return WorkReport(self._calls, dict(self._recycled))
 
     async def _advance(self, shares: list[RunOptions], end: float) -> bool:
-        """Collect results, replace what was lost and scale the actors. Return whether the work has ended.
-
-        No more jobs are started after ``end``, a time by :func:`time.monotonic`."""
+        """Return whether the work has ended. No more jobs are started after ``end``, a time by
+        :func:`time.monotonic`."""
         self._stopped = self._stopped or time.monotonic() >= end
         counts = await self._ledger.counts()
         self._on_counts(counts)
@@ -471,7 +451,6 @@ class RayEngine:
         return False
 
     def _split_options(self, count: int) -> list[RunOptions]:
-        """Return the options of at most ``count`` actors. Together they keep the limits of the run."""
         actors = min(count, self._options.concurrency)
         rate_of_each: float | None = None
         if self._options.rate is not None:
@@ -485,7 +464,7 @@ class RayEngine:
         return larger_shares + [share] * (actors - remainder)
 
     async def _scale_actors(self, shares: list[RunOptions], backlog: int, end: float) -> None:
-        """Scale the actors to ``backlog``, the number of open jobs: start missing actors, drain the surplus."""
+        """``backlog`` is the number of open jobs."""
         unassigned_jobs = backlog
         for number, share in enumerate(shares):
             actor = self._actors.get(number)
@@ -504,7 +483,7 @@ class RayEngine:
         self._actors[number] = _Actor(handle, started, answer)
 
     async def _drain_actor(self, number: int, actor: _Actor) -> None:
-        """Ask an actor to end after its jobs. One that still has not started since then has no job, and is ended."""
+        """An actor that still has not started since it was asked to drain has no job, and is ended."""
         if not actor.drained:
             actor.drained = True
             await self._cluster.tell(actor.handle, "drain")
@@ -513,7 +492,6 @@ class RayEngine:
             await self._cluster.kill(actor.handle)
 
     async def _collect_results(self, counts: Counts) -> None:
-        """Add the results of ended actors to the report, and count the lost ones."""
         if counts.open != self._open_jobs:
             self._open_jobs = counts.open
             self._failures = 0
@@ -530,9 +508,7 @@ class RayEngine:
                 self._count_loss(result)
 
     async def _check_starts(self, starting: dict[int, _Actor], *, lost: bool) -> None:
-        """Replace the connection to an ended (``lost``) cluster, or the actors that do not start in time.
-
-        Raises :class:`~transports.errors.ConnectFailed` if no actor works, because no CPU becomes free."""
+        """Raises :class:`~transports.errors.ConnectFailed` if no actor works, because no CPU becomes free."""
         now = time.monotonic()
         if lost:
             self._actors.clear()
@@ -564,7 +540,7 @@ class RayEngine:
         return {number: actor for number, actor in starting.items() if not actor.works}
 
     def _count_loss(self, error: ABPError) -> None:
-        """Count a lost actor, and delay the next start. Raise ``error`` after too many losses in a row."""
+        """Delay the next start. Raise ``error`` after too many losses in a row."""
         self._recycled["ended"] += 1
         logger.warning("a worker was lost: %s", error.message)
 
@@ -579,7 +555,6 @@ class RayEngine:
         self._not_before = time.monotonic() + backoff_delay(self._failures)
 
     async def _stop_actors(self) -> None:
-        """Make the remaining actors cancel and settle their jobs, then end them."""
         with contextlib.suppress(ConnectFailed):
             for actor in self._actors.values():
                 await self._cluster.tell(actor.handle, "stop")

@@ -51,9 +51,8 @@ LIMITS = Limits()
 
 
 class Rate:
-    """Rate limit of ``per_second`` starts, spread evenly: a burst is at most a tenth of a second's worth, or two.
-
-    This is a leaky bucket: a start is allowed if it fits in, and ``per_second`` leak out."""
+    """A burst is at most a tenth of a second's worth, or two. This is a leaky bucket: a start is allowed if it fits in,
+    and ``per_second`` leak out."""
 
     def __init__(self, per_second: float | None) -> None:
         self._per_second = per_second
@@ -69,13 +68,13 @@ class Rate:
         return min(count, int(burst - self._starts))
 
     def seconds_to_start(self) -> float:
-        """Return the seconds until another start may be allowed, infinity if one is allowed now."""
+        """Return infinity if a start is allowed now."""
         if self._per_second is None or self.room(1) > 0:
             return math.inf
         return max(1 / self._per_second, 0.001)
 
     def take(self, count: int) -> None:
-        """Count starts, which must have been allowed. It may be some time since :meth:`room` allowed them."""
+        """It may be some time since :meth:`room` allowed these starts."""
         if self._per_second is not None:
             self._leak(self._per_second)
             self._starts += count
@@ -93,27 +92,25 @@ class HostPauses:
         self._until: dict[str, float] = {}
 
     def pause(self, host: str, seconds: float) -> None:
-        """Pause ``host`` for ``seconds``. A longer pause stays in force."""
+        """A longer pause stays in force."""
         until = time.monotonic() + min(seconds, LIMITS.max_retry_after)
         self._until[host] = max(until, self._until.get(host, 0.0))
 
     def closed(self) -> frozenset[str]:
-        """Return the hosts whose pause has not ended."""
         now = time.monotonic()
         self._until = {host: until for host, until in self._until.items() if until > now}
         return frozenset(self._until)
 
     def seconds_to_end(self) -> float:
-        """Return the seconds until the first pause ends, infinity without a pause."""
+        """Return infinity without a pause."""
         now = time.monotonic()
         return min((until - now for until in self._until.values() if until > now), default=math.inf)
 
 
 class Retries:
-    """Retry policy: at most ``limit`` retries per job, within a budget of all jobs.
-
-    The budget is a fifth of the ended jobs plus 20, so that an app that is down is not called ``limit`` times for each
-    job. A refusal with a ``retry_after`` does not use the budget, and counts as a fifth of a retry."""
+    """Retry policy: at most ``limit`` retries per job, within a budget of all jobs. The budget is a fifth of the ended
+    jobs plus 20, so that an app that is down is not called ``limit`` times for each job. A refusal with a
+    ``retry_after`` does not use the budget, and counts as a fifth of a retry."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -123,7 +120,7 @@ class Retries:
         self._refusals: dict[str, int] = {}
 
     def delay(self, outcome: Outcome, attempts: int) -> float | None:
-        """Return the seconds until the job is retried, ``None`` if this outcome is final."""
+        """Return ``None`` if this outcome is final."""
         delay: float | None = None
         if outcome.retryable:
             delay = self._retry_delay(outcome.job.key, outcome.retry_after, attempts)
@@ -134,7 +131,6 @@ class Retries:
         return delay
 
     def _retry_delay(self, key: str, retry_after: float | None, attempts: int) -> float | None:
-        """Return the seconds until a job whose outcome allows it is retried; ``None`` if a limit forbids it."""
         refusals = self._refusals.pop(key, 0)
 
         if retry_after is not None:
@@ -155,7 +151,6 @@ class Retries:
         return backoff_delay(retries)
 
     def _remember_refusals(self, key: str, refusals: int) -> None:
-        """Keep the number of refusals of a job until its next attempt has ended."""
         if not refusals:
             return
         self._refusals[key] = refusals
@@ -201,8 +196,8 @@ class RunOptions:
 
 
 def pool_size(concurrency: int, browsers: int | None = None) -> tuple[int, int]:
-    """Return the number of browsers of a pool, by default one per core, and the number of sessions of each browser, so
-    that each of ``concurrency`` jobs has a session."""
+    """Return the number of browsers, by default one per core, and of sessions in each, so that each of ``concurrency``
+    jobs has a session."""
     count = browsers or min(concurrency, os.cpu_count() or 1)
     return count, math.ceil(concurrency / count)
 
@@ -216,13 +211,12 @@ class Elapsed:
 
     @property
     def seconds(self) -> float:
-        """Seconds since creation, by the clock that shows more."""
         return max(time.monotonic() - self._monotonic_start, time.time() - self._wall_start)
 
 
 @dataclass(frozen=True, slots=True)
 class _PrefetchedJob:
-    """Job that waits for its start, with the time since its lease was requested and since it arrived."""
+    """The times are since the lease was requested, and since it arrived."""
 
     leased: Leased
     since_request: Elapsed
@@ -230,10 +224,8 @@ class _PrefetchedJob:
 
 
 class PrefetchedJobs:
-    """Jobs of one worker that are leased but not started.
-
-    A worker does not prefetch while jobs are long, nor with ``rate`` or ``per_host``: those limits count leased jobs,
-    so that other workers would get fewer jobs than they could run."""
+    """Jobs of one worker that are leased but not started. It does not prefetch while jobs are long, nor with ``rate``
+    or ``per_host``: those limits count leased jobs, so that other workers would get fewer jobs than they could run."""
 
     def __init__(self, options: RunOptions, max_wait: float = LIMITS.max_wait) -> None:
         is_limited = options.rate is not None or options.per_host is not None
@@ -250,7 +242,6 @@ class PrefetchedJobs:
 
     @property
     def target_size(self) -> int:
-        """Number of jobs to lease beyond the running ones."""
         if self._average is None or self._average >= LIMITS.short:
             return 0
         return self._max_size
@@ -261,21 +252,21 @@ class PrefetchedJobs:
 
     @property
     def seconds_left(self) -> float:
-        """Remaining waiting time of the first job in seconds; infinity without jobs."""
+        """Return infinity without jobs."""
         if not self._jobs:
             return math.inf
         return self._remaining_wait(self._jobs[0])
 
     def _remaining_wait(self, job: _PrefetchedJob) -> float:
-        """Return the seconds that a job may still wait: for ``max_wait`` after it arrived, and while its lease is
-        certainly valid. A slow ledger does not shorten the first."""
+        """A job may wait for ``max_wait`` after it arrived, and while its lease is certainly valid. A slow ledger does
+        not shorten the first."""
         seconds_of_wait = self._max_wait - job.since_arrival.seconds
         seconds_of_lease = self._max_age_of_lease - job.since_request.seconds
         return max(min(seconds_of_wait, seconds_of_lease), 0.0)
 
     def add(self, jobs: Iterable[Leased], since_request: Elapsed, other_keys: Collection[str]) -> None:
-        """Add newly leased jobs, except those that are here already and those with ``other_keys``, the worker's other
-        jobs: they were leased again after this worker's own lease had expired."""
+        """Jobs that are here already are left out, and those with ``other_keys``, the worker's other jobs: they were
+        leased again after this worker's own lease had expired."""
         present = {*other_keys, *(job.leased.key for job in self._jobs)}
         since_arrival = Elapsed()
         for leased in jobs:
@@ -286,8 +277,8 @@ class PrefetchedJobs:
         return self._jobs.popleft().leased
 
     def drop(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
-        """Remove and return jobs that will not start soon: those that waited too long, those of ``closed`` hosts, and
-        all if the worker has ``stopped``. They can be leased again by any worker."""
+        """Remove and return jobs that waited too long, those of ``closed`` hosts, and all if the worker has
+        ``stopped``. They can be leased again by any worker."""
         # Nearly always there is nothing to drop.
         may_drop_jobs = stopped or bool(closed) or not self.seconds_left
         if not self._jobs or not may_drop_jobs:
@@ -307,13 +298,12 @@ class PrefetchedJobs:
         return dropped
 
     def suspend(self) -> None:
-        """Stop prefetching for the next few jobs. Called for a job that starts late, and for one that is retried: being
-        older than the prefetched jobs, it would wait behind them."""
+        """Called for a job that starts late, and for one that is retried: being older than the prefetched jobs, it
+        would wait behind them."""
         # Far above the limit, so that the next few short jobs do not start prefetching again.
         self._average = max(self._average or 0.0, LIMITS.short * 10)
 
     def count(self, seconds: float) -> None:
-        """Count the duration of an ended job."""
         if self._average is None:
             self._average = seconds
         else:
@@ -328,15 +318,13 @@ class Driver(Protocol):
     """Runs one job, such as a :class:`~transports.batch.Pool`."""
 
     async def run(self, job: Job, /) -> Outcome:
-        """Run a job and return its outcome.
-
-        Errors of the job are part of the outcome and not raised. A cancellation before any part of the job was sent is
-        raised with :data:`~transports.batch._jobs.NOT_SENT` as its argument."""
+        """Errors of the job are part of the outcome and not raised. A cancellation before any part of the job was sent
+        is raised with :data:`~transports.batch._jobs.NOT_SENT` as its argument."""
 
 
 class Runner:
-    """Worker for the jobs of a ledger, with one driver. ``on_settled`` is called with each outcome once it is in the
-    ledger. A prefetched job waits ``max_wait`` seconds at most."""
+    """``on_settled`` is called with each outcome once it is in the ledger. A prefetched job waits ``max_wait`` seconds
+    at most."""
 
     def __init__(
         self,
@@ -375,10 +363,9 @@ class Runner:
         self._wake.set()
 
     async def run(self) -> None:
-        """Run jobs until every one has a final state, the deadline passes or :meth:`drain` is called.
-
-        If it is cancelled, running jobs are cancelled in their apps and settled: queued again if they are idempotent or
-        were not sent, otherwise ``unknown``. Raises :class:`~transports.errors.LedgerError`."""
+        """Run jobs until every one has a final state, the deadline passes or :meth:`drain` is called. If it is
+        cancelled, running jobs are cancelled in their apps and settled: queued again if they are idempotent or were not
+        sent, otherwise ``unknown``."""
         if self._options.deadline is not None:
             self._deadline = time.monotonic() + self._options.deadline
         loop = asyncio.ensure_future(self._run_loop())
@@ -409,11 +396,10 @@ class Runner:
 
     @property
     def _has_leases(self) -> bool:
-        """True if this worker has leases in the ledger. An ended job keeps its lease until it is written."""
+        """An ended job keeps its lease until it is written."""
         return bool(self._running or self._prefetched or self._ended)
 
     async def _keep_leases(self) -> None:
-        """Renew the leases of this worker, and expire those of lost workers."""
         interval = self._options.lease_seconds / 4 if self._has_leases else LIMITS.idle
         if time.monotonic() - self._renewed_at < interval:
             return
@@ -428,7 +414,7 @@ class Runner:
             )
 
     async def _write_and_lease(self) -> int:
-        """Write the outcomes of ended jobs, lease as many jobs as there is room for, and return their number."""
+        """Return the number of leased jobs."""
         self._return_late_jobs()
         # Cleared before the request: a job that ends meanwhile wakes the worker again.
         self._wake.clear()
@@ -457,7 +443,6 @@ class Runner:
         return leased
 
     def _room(self) -> int:
-        """Return the number of jobs to lease now: to run at once, and to prefetch."""
         free = self._options.concurrency + self._prefetched.target_size - len(self._running) - len(self._prefetched)
         return max(self._rate.room(free), 0)
 
@@ -478,10 +463,9 @@ class Runner:
             self._wake.set()
 
     async def _settle_and_lease(self, ended: list[Settlement], room: int) -> int:
-        """Settle and lease in one transaction of the ledger, and return the number of leased jobs.
-
-        Not cancelled with the worker, so that every written outcome is reported and leased jobs that are not started
-        return to the queue."""
+        """Settle and lease in one transaction of the ledger, and return the number of leased jobs. Not cancelled
+        with the worker, so that every written outcome is reported and leased jobs that are not started return to the
+        queue."""
         since_request = Elapsed()
         options = self._options
         leased: list[Leased] = []
@@ -505,7 +489,7 @@ class Runner:
         return len(leased)
 
     async def _run_job(self, leased: Leased) -> None:
-        """Run a job, and end it with its outcome or for a retry."""
+        """A job ends with its outcome or for a retry."""
         started = time.perf_counter()
         try:
             outcome = await self._run_if_allowed(leased.job)
@@ -522,14 +506,13 @@ class Runner:
         self._end_job(Settlement(leased.key, outcome, delay))
 
     def _fail_job(self, leased: Leased, error: BaseException) -> None:
-        """Settle a job whose driver broke its contract: it may have run."""
+        """The driver broke its contract, so the job may have run."""
         if leased.key in self._running:
             lost = Outcome(leased.job, State.UNKNOWN, error_code=ABPError.code, error=f"the driver failed: {error!r}")
             self._end_job(Settlement(leased.key, lost))
 
     async def _run_if_allowed(self, job: Job) -> Outcome:
-        """Run a job with the driver after a check of its permissions: the ledger's jobs are untrusted, and a file may
-        have been replaced since the input was read."""
+        """The ledger's jobs are untrusted, and a file may have been replaced since the input was read."""
         consent = self._options.consent
         try:
             if consent is not None and job.files:
@@ -543,7 +526,6 @@ class Runner:
         return await self._driver.run(job)
 
     def _end_job(self, settlement: Settlement) -> None:
-        """Keep a settlement to be written soon, and start the next jobs."""
         loop = asyncio.get_running_loop()
         if settlement.again_after is None:
             self._prefetched.count(settlement.outcome.milliseconds / 1000)
@@ -580,8 +562,8 @@ class Runner:
                 await self._wake.wait()
 
     def _seconds_to_next_request(self) -> float:
-        """Return the seconds until the ledger is asked again. They double with each request for which it had no jobs,
-        and are random, so that workers do not ask all at once."""
+        """The seconds double with each request for which the ledger had no jobs, and are random, so that workers do not
+        ask all at once."""
         # The exponent has a limit, since a float overflows beyond 2 ** 1023.
         doublings = min(self._empty_requests, 10)
         longest = self._options.lease_seconds / 4
@@ -606,7 +588,6 @@ class Runner:
 
 
 def _settle_cancelled(leased: Leased, *, was_sent: bool) -> Settlement:
-    """Return the settlement of a job that was cancelled while it ran. It is queued again if that is safe."""
     if not was_sent:
         return _not_begun(leased)
     if leased.job.idempotent:
@@ -616,5 +597,4 @@ def _settle_cancelled(leased: Leased, *, was_sent: bool) -> Settlement:
 
 
 def _not_begun(leased: Leased) -> Settlement:
-    """Return the settlement that returns a job to the queue without counting an attempt."""
     return Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0, begun=False)

@@ -252,8 +252,8 @@ class Ledger:
         return await self._transactions.run(work)
 
     def _keep_cancelled(self, cursor: Cursor) -> int:
-        """Cancel the queued jobs if the run is cancelled. Every transaction that queues jobs ends with this call: due
-        to the lock, either it sees the mark or :meth:`cancel` sees its jobs."""
+        """Every transaction that queues jobs ends with this call: due to the lock, either it sees the mark or
+        :meth:`cancel` sees its jobs."""
         self._database.lock(cursor, self._run)
         cursor.execute(
             f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND {QUEUED_ANYWHERE} "
@@ -321,9 +321,8 @@ class Ledger:
             after = page[-1].position, page[-1].key
 
     def _read_page(self, cursor: Cursor, *, states: Sequence[State], after: tuple[int, str]) -> list[Row]:
-        """Return the next lines of the input after a position and key, at most a page of them.
-
-        A line is a copy if its job is that of an earlier line: it has a row of its own, and that job's state."""
+        """Return at most a page of lines after a position and key. A line is a copy if its job is that of an earlier
+        line: it has a row of its own, and that job's state."""
         position, key = after
         is_later = "position >= ? AND (position > ? OR key > ?)"
         in_states = f"state IN ({', '.join('?' * len(states))})"
@@ -364,12 +363,11 @@ def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_o
 
 
 def open_view(where: str | os.PathLike[str]) -> LedgerView:
-    """Return a read-only view of an existing run's ledger. ``where`` and the errors are as in :func:`open_ledger`."""
+    """``where`` and the errors are as in :func:`open_ledger`."""
     return LedgerView(*_database_at(os.fspath(where), read_only=True))
 
 
 def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]:
-    """Return the database of an address, and the name of the run in the database."""
     scheme, colon, _ = where.partition("://")
     if not colon:
         return SqliteDatabase(Path(where), read_only=read_only), ""
@@ -434,8 +432,8 @@ _CHUNK = 20_000
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """Request of a worker for jobs. ``lease`` is its id: a request that is repeated after a lost connection (``again``)
-    gets the same jobs. Hosts after ``last_host`` come first."""
+    """``lease`` is an id: a request that is repeated after a lost connection (``again``) gets the same jobs. Hosts
+    after ``last_host`` come first."""
 
     run: str
     worker: str
@@ -449,7 +447,7 @@ class LeaseRequest:
 
 
 def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
-    """Lease the jobs of a request, or return those that it has leased already, if its transaction runs again."""
+    """Return the jobs that the request has leased already, if its transaction runs again."""
     database.lock(cursor, request.run)
     # Only a repeated request looks for its jobs, since this query scans all leases.
     if request.again:
@@ -468,7 +466,6 @@ def _leased_from(key: Value, job: Value, attempts: Value) -> Leased:
 
 
 def _lease_from_hosts(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
-    """Lease the requested jobs of all hosts, in turn, an equal share of each as long as it has jobs."""
     jobs: list[Leased] = []
     missing = request.count
     hosts = itertools.chain(
@@ -494,7 +491,7 @@ def _lease_from_hosts(database: Database, cursor: Cursor, request: LeaseRequest)
 
 
 def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
-    """Return the number of jobs that may be leased for each host; at most ``count`` hosts."""
+    """Return at most ``count`` hosts."""
     room: dict[str, int] = {}
     for host in hosts:
         if host in request.closed:
@@ -511,7 +508,7 @@ def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], c
 
 
 def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, until: str | None = None) -> Iterator[str]:
-    """Yield the hosts with due queued jobs after the host ``after``, up to ``until`` if that is given."""
+    """Yield hosts with due queued jobs."""
     condition = ""
     end: tuple[str, ...] = ()
     if until is not None:
@@ -549,7 +546,7 @@ def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, 
 
 
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
-    """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held."""
+    """Return the number of jobs that ``worker`` still held."""
     begun = [settlement for settlement in settlements if settlement.begun]
     not_begun = [settlement for settlement in settlements if not settlement.begun]
 
@@ -578,7 +575,6 @@ def _update_jobs(cursor: Cursor, statement: str, rows: Sequence[tuple[Value, ...
 
 
 def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, ...]:
-    """Return the values of :data:`_SETTLE_JOBS`, in their order."""
     outcome = settlement.outcome
     state = outcome.state if settlement.again_after is None else State.QUEUED
     return (
@@ -595,9 +591,7 @@ def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, 
 
 
 def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> int:
-    """Replace failed lines up to the position ``last`` by later lines with the same id, and return the number of
-    replaced lines.
-
+    """Replace failed lines up to the position ``last`` by later lines with the same id, and return their number.
     Replaced lines are kept beside the run. A failed job stays while another line has it. If an id has more failed jobs
     than the addition (``abp_input``) has new lines, all of them stay, since it is unclear which one is corrected. Lines
     that the addition repeats unchanged do not count."""
@@ -634,8 +628,7 @@ def _replace_wrong_copies(cursor: Cursor, run: str, last: int) -> int:
 
 
 def _replace_wrong_lines(cursor: Cursor, run: str, last: int) -> int:
-    """Copy the wrong lines with jobs of their own, up to the position ``last``, to the replaced lines. Return their
-    number."""
+    """Return the number of wrong lines with jobs of their own, up to the position ``last``."""
     cursor.execute(
         """INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts)
         SELECT run, position, job, error_code, error, artifacts FROM abp_jobs
@@ -671,8 +664,8 @@ def _replace_wrong_lines(cursor: Cursor, run: str, last: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Addition of an input that ``source`` reads in batches. ``fingerprint`` identifies the input. Setting
-    ``cancelled`` ends the addition after the current batch."""
+    """``source`` reads the input in batches, and ``fingerprint`` identifies it. Setting ``cancelled`` ends the addition
+    after the current batch."""
 
     database: Database
     run: str
@@ -682,8 +675,8 @@ class Addition:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def added_before(self, cursor: Cursor) -> Added | None:
-        """Return the counts of the input if the run has it already. Raises :class:`~transports.errors.UsageError` if
-        the run has a different input, unless this one extends it."""
+        """Return the counts of the input if the run has it already. A different input is refused, unless this one
+        extends it."""
         values = values_of(self.database, cursor, self.run)
         if INPUT + self.fingerprint in values:
             return Added(int(values[INPUT + self.fingerprint]), known=True)
@@ -694,7 +687,6 @@ class Addition:
         return None
 
     def stage(self, cursor: Cursor) -> None:
-        """Read the input into a temporary table of this connection, without blocking other connections."""
         cursor.execute("DROP TABLE IF EXISTS abp_input")
         cursor.execute(
             "CREATE TEMP TABLE abp_input (key TEXT, line INTEGER PRIMARY KEY, host TEXT, id TEXT, job TEXT, "
@@ -709,7 +701,7 @@ class Addition:
             line += len(rows)
 
     def add(self, cursor: Cursor, *, staged: bool) -> Added:
-        """Add the jobs. Read the input first unless it is ``staged``."""
+        """Read the input first unless it is ``staged``."""
         added_before = self.added_before(cursor)
         if added_before is not None:
             return added_before
@@ -738,7 +730,6 @@ class Addition:
         return Added(lines, jobs, copies=lines - jobs - existing, replaced=replaced)
 
     def _add_jobs(self, cursor: Cursor, last: int, first: int) -> int:
-        """Add the lines after ``first`` as jobs, unless their job exists already, and return the number of new jobs."""
         cursor.execute(
             "INSERT INTO abp_jobs (run, key, position, host, id, job, idempotent, state) "
             "SELECT ?, key, line + ?, host, id, job, idempotent, state FROM abp_input "
@@ -748,8 +739,8 @@ class Addition:
         return cursor.rowcount
 
     def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
-        """Add the lines after ``first`` whose job exists already, and return the number of lines whose job came from an
-        earlier input. A line with the same job and the same id as one of an earlier input is not added again."""
+        """Return the number of lines whose job came from an earlier input. A line with the same job and the same id as
+        one of an earlier input is not added again."""
         run = self.run
         end = first + _CHUNK
         cursor.execute(_ADD_COPIES, (last, run, first, end, last, run, last, run, last))

@@ -56,10 +56,8 @@ _SHORT_COLUMNS = COLUMNS.replace(
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Filter of a list of jobs.
-
-    ``states`` are final states, or a single other state. ``code`` is an error code. ``text`` is contained in the job,
-    or is the whole id of a copy. ``after`` is the ``next`` of the previous page."""
+    """``states`` are final states, or a single other state. ``text`` is contained in the job, or is the whole id of a
+    copy. ``after`` is the ``next`` of the previous page."""
 
     states: Sequence[State]
     code: str | None = None
@@ -70,10 +68,9 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Page of a list of jobs: ended jobs by their end, the latest first; others by host and place in the input.
-
-    ``copies`` are the keys of jobs found by the id of a copy. ``next`` is ``None`` on the last page. A page searches
-    2,000 jobs, so it may have few jobs or none although there is a next page."""
+    """Ended jobs come by their end, the latest first; others by host and place in the input. ``copies`` are the keys of
+    jobs found by the id of a copy. ``next`` is ``None`` on the last page. A page searches 2,000 jobs, so it may have
+    few jobs or none although there is a next page."""
 
     rows: tuple[Row, ...]
     next: str | None
@@ -82,8 +79,8 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Order of a list of jobs in SQL: the first ``column`` of the sort key, the ``clause`` to sort by it, and the
-    operators for jobs ``after`` one and ``until`` one."""
+    """The first ``column`` of the sort key, the ``clause`` to sort by it, and the operators for jobs ``after`` one and
+    ``until`` one."""
 
     column: str
     clause: str
@@ -97,7 +94,7 @@ _BY_HOST = _Order("host", "ORDER BY host, position", ">", "<=", descending=False
 
 
 def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
-    """Return one page. Raises :class:`~transports.errors.UsageError` for an invalid ``after``."""
+    """Raises :class:`~transports.errors.UsageError` for an invalid ``after``."""
     ended = query.states[0].is_final
     order = _LATEST_END_FIRST if ended else _BY_HOST
     after = _parse_sort_key(query.after, ended=ended)
@@ -134,8 +131,8 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
 def _end_of_window(
     cursor: Cursor, run: str, states: Sequence[State], order: _Order, after: tuple[Value, ...]
 ) -> _SortKey | None:
-    """Return the sort key of the last job to search after ``after``; ``None`` if no state has more jobs than a window.
-    Of the windows of several states, this is the end that comes first."""
+    """Return ``None`` if no state has more jobs than a window. Of the windows of several states, this is the end that
+    comes first."""
     condition, values = _range_condition(order, after, None)
     ends: list[_SortKey] = []
     for state in states:
@@ -165,7 +162,6 @@ def _range_condition(order: _Order, after: tuple[Value, ...], until: _SortKey | 
 
 
 def _in_state(state: State) -> str:
-    """Return the SQL condition for a state, with a literal that the partial indexes match."""
     return f"state = '{state.value}'"
 
 
@@ -200,14 +196,14 @@ def _filter_condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tupl
 
 
 def _like_pattern(text: str) -> str:
-    """Return the pattern of LIKE for JSON that contains a text, without regard to case. ``!`` is its escape."""
+    """The text is searched for in JSON, without regard to case. ``!`` is the escape."""
     without_quotes = encoded(text.lower())[1:-1]
     escaped = without_quotes.replace("!", "!!").replace("%", "!%").replace("_", "!_")
     return f"%{escaped}%"
 
 
 def _parse_sort_key(after: str | None, *, ended: bool) -> tuple[Value, ...]:
-    """Return the sort key in ``after``; empty without one. ``ended`` is true if it has a time, not a host."""
+    """The result is empty without a key. ``ended`` is true if it has a time, not a host."""
     if not after:
         return ()
     # Databases accept integers of 64 bits.
@@ -225,11 +221,10 @@ def _parse_sort_key(after: str | None, *, ended: bool) -> tuple[Value, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Statistics of a run at ``now``, in seconds since 1970 by the database's clock.
-
-    ``codes`` counts failed and unknown jobs by error code, ``""`` for none; in a long run only the latest 100,000.
-    ``succeeded`` and ``others`` count the ended jobs in each interval of ``step`` seconds, starting at ``began``.
-    ``recent`` counts the ended jobs of the last ten seconds."""
+    """Statistics of a run at ``now``, in seconds since 1970 by the database's clock. ``codes`` counts failed and
+    unknown jobs by error code, ``""`` for none; in a long run only the latest 100,000. ``succeeded`` and ``others``
+    count the ended jobs in each interval of ``step`` seconds, starting at ``began``. ``recent`` counts the ended jobs
+    of the last ten seconds."""
 
     states: Mapping[State, int]
     cancelled: bool
@@ -258,7 +253,6 @@ class _Ended:
     step: float = 1.0
 
     def add(self, cursor: Cursor, run: str, after: float, until: float) -> None:
-        """Count the jobs with an end after ``after`` and not later than ``until``. Reads only the index."""
         for state in FINAL:
             values = (run, state.value, after, until)
             cursor.execute(f"SELECT min(finished), max(finished) {_ENDED_BETWEEN}", values)
@@ -275,7 +269,7 @@ class _Ended:
                 self._add_codes(cursor, values)
 
     def _add_times(self, cursor: Cursor, state: State, began: float, values: tuple[str | float, ...]) -> None:
-        """Count the jobs of a query by the interval in which they ended. ``values`` are those of the query."""
+        """``values`` are those of the query."""
         times = self.succeeded if state is State.SUCCEEDED else self.others
         # round(x - 0.5) rounds down. Databases differ in their casts.
         cursor.execute(
@@ -287,7 +281,7 @@ class _Ended:
             self.states[state] += cast(int, count)
 
     def _add_codes(self, cursor: Cursor, values: tuple[str | float, ...]) -> None:
-        """Count the jobs of a query by error code. ``values`` are those of the query."""
+        """``values`` are those of the query."""
         cursor.execute(
             f"SELECT substr(coalesce(code, ''), 1, {LIMITS.chars_of_code}), count(*) FROM (SELECT error_code AS code "
             f"{_ENDED_BETWEEN} ORDER BY finished DESC LIMIT {LIMITS.counted_errors}) AS latest GROUP BY 1 "
@@ -304,7 +298,6 @@ class _Ended:
         return min(end for end in ends if end)
 
     def _double_step(self) -> None:
-        """Merge each two intervals into one of twice the length."""
         self.step *= 2
         for times in (self.succeeded, self.others):
             merged = Counter[int]()
@@ -315,9 +308,7 @@ class _Ended:
 
 
 class Tally:
-    """Incremental per-state counts of a run's jobs.
-
-    All jobs are counted at the first read, after an input was added, and from time to time, since jobs may be queued
+    """All jobs are counted at the first read, after an input was added, and from time to time, since jobs may be queued
     again. Otherwise only newly ended jobs are counted."""
 
     def __init__(self, run: str) -> None:
@@ -329,7 +320,6 @@ class Tally:
         self._recount_at = 0.0
 
     def overview(self, database: Database, cursor: Cursor) -> Overview:
-        """Return the statistics of the run. Call it in a transaction."""
         values = values_of(database, cursor, self._run)
         inputs = frozenset(name for name in values if name.startswith(INPUT))
         now = number_from(cursor, f"SELECT {database.now}")
@@ -385,10 +375,9 @@ class Tally:
 
 
 class LedgerView:
-    """Read-only view of one run; made by :func:`.open_view`. The first query opens the connection.
-
-    The cost of a query does not grow with the run, except for an :meth:`overview` that counts all jobs. All methods
-    raise :class:`~transports.errors.LedgerError`, also for a ledger of another version."""
+    """The first query opens the connection. The cost of a query does not grow with the run, except for an
+    :meth:`overview` that counts all jobs. All methods raise :class:`~transports.errors.LedgerError`, also for a ledger
+    of another version."""
 
     def __init__(self, database: Database, run: str) -> None:
         self._database = database
@@ -400,7 +389,7 @@ class LedgerView:
         await self._transactions.aclose()
 
     async def overview(self) -> Overview:
-        """Return the statistics of the run. All jobs are counted the first time, and again every 30 seconds or more."""
+        """All jobs are counted the first time, and again every 30 seconds or more."""
 
         def work(cursor: Cursor) -> Overview:
             version = values_of(self._database, cursor, self._run).get("schema")
@@ -414,8 +403,8 @@ class LedgerView:
         return await self._query(work)
 
     async def jobs(self, query: JobQuery) -> JobPage:
-        """Return a page of jobs, without the parameters of jobs over 256 KB. Raises
-        :class:`~transports.errors.UsageError` for an invalid query."""
+        """Jobs over 256 KB come without their parameters. Raises :class:`~transports.errors.UsageError` for an invalid
+        query."""
         return await self._query(lambda cursor: list_jobs(cursor, self._run, query))
 
     async def job(self, key: str) -> Row | None:
@@ -429,8 +418,6 @@ class LedgerView:
         return await self._query(work)
 
     async def copies(self, key: str) -> list[tuple[int, str | None]]:
-        """Return the places in the input and the ids of the first 20 copies of this job."""
-
         def work(cursor: Cursor) -> list[tuple[int, str | None]]:
             copies = "SELECT position, id FROM abp_copies WHERE run = ? AND key = ? ORDER BY position LIMIT ?"
             cursor.execute(copies, (self._run, key, LIMITS.copies))

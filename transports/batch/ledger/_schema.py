@@ -36,10 +36,9 @@ _LAST = "abp_jobs_ended"
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Result of adding an input: counts of its ``lines`` and of the new ``jobs`` in the ledger.
-
-    ``copies`` counts lines with the same job as an earlier line of this input. ``replaced`` counts failed lines,
-    replaced by lines of the same id. ``known`` is true if the whole input was in the ledger already."""
+    """``jobs`` are new in the ledger. ``copies`` counts lines with the same job as an earlier line of this input.
+    ``replaced`` counts failed lines, replaced by lines of the same id. ``known`` is true if the whole input was in the
+    ledger already."""
 
     lines: int
     jobs: int = 0
@@ -59,10 +58,8 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Settlement of a leased job: its outcome, or a retry in ``again_after`` seconds.
-
-    A job that was not ``begun`` returns to the queue if its lease is still valid, and does not count as an attempt,
-    since no part of it was sent."""
+    """Outcome of a leased job, or a retry in ``again_after`` seconds. A job that was not ``begun`` returns to the queue
+    if its lease is still valid, and does not count as an attempt, since no part of it was sent."""
 
     key: str
     outcome: Outcome
@@ -90,7 +87,6 @@ class Counts:
 
     @property
     def failed(self) -> int:
-        """Number of jobs that have failed, or may have."""
         return self[State.FAILED] + self[State.UNKNOWN]
 
     def as_dict(self) -> dict[str, int]:
@@ -99,11 +95,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Line of the input, and the state of its job in the ledger.
-
-    ``position`` is its place in the input. Times are in seconds since 1970, ``None`` if not set yet. ``artifacts`` are
-    references as JSON objects. A ``copy`` shares the job of an earlier line; its ``job`` has the id and the carried
-    fields of its own line."""
+    """``position`` is the line's place in the input. Times are in seconds since 1970, ``None`` if not set yet.
+    ``artifacts`` are references as JSON objects. A ``copy`` shares the job of an earlier line; its ``job`` has the id
+    and the carried fields of its own line."""
 
     position: int
     key: str
@@ -165,27 +159,23 @@ def host_of(job: Job) -> str:
 
 
 class Database(Connection, Protocol):
-    """Database connection that also tracks the live workers.
-
-    The lock of a run is for leasing, where limits per host are counted and then used, and for cancelling."""
+    """The lock of a run is for leasing, where limits per host are counted and then used, and for cancelling."""
 
     #: True if it can detect that another worker has ended.
     sees_workers: bool
     #: True if a writing transaction blocks all other writers. Inputs are then read before the transaction begins.
     one_writer: bool
 
-    def lost_workers(self, workers: Sequence[str]) -> list[str]:
-        """Return the ``workers`` known to have ended."""
+    def lost_workers(self, workers: Sequence[str]) -> list[str]: ...
 
     def begin_work(self, worker: str) -> None:
         """Register ``worker`` as live until this connection closes or its process ends."""
 
 
 class SqliteDatabase(SqliteConnection):
-    """SQLite database ``ledger.sqlite`` in a run's folder, with a lock file for each worker.
-
-    With ``read_only`` the file must exist and is not changed. ``file`` is another file name, and ``option`` is the
-    option of the command line for the folder. Without a folder the database is private and in memory."""
+    """SQLite database in a run's folder, with a lock file for each worker. With ``read_only`` the file must exist and
+    is not changed. ``option`` is the option of the command line for the folder. Without a folder the database is
+    private and in memory."""
 
     sees_workers = True
     one_writer = True
@@ -210,7 +200,7 @@ class SqliteDatabase(SqliteConnection):
             _remove(path)
 
     def begin_work(self, worker: str) -> None:
-        """Lock this worker's file. The kernel releases the lock at any end of the process."""
+        """The kernel releases the lock at any end of the process."""
         if self._own_lock is not None or self._locks is None:
             return
         path = self._locks / worker
@@ -242,9 +232,7 @@ def _create_lock(path: Path) -> int:
 
 
 def _remove_if_ended(lock: Path) -> bool:
-    """Remove the lock file of a worker that has ended. Return whether it has.
-
-    A file that cannot be opened or locked counts as that of a living worker."""
+    """Return whether the worker has ended. A file that cannot be opened or locked counts as that of a living worker."""
     try:
         handle = open_file(lock, os.O_RDWR)
     except FileNotFoundError:
@@ -264,7 +252,7 @@ def _remove_if_ended(lock: Path) -> bool:
 
 
 def _remove(lock: Path) -> None:
-    """Remove a worker's file. On Windows an open file stays; the next check removes it."""
+    """On Windows an open file stays; the next check removes it."""
     with contextlib.suppress(PermissionError):
         lock.unlink(missing_ok=True)
 
