@@ -39,8 +39,7 @@ _KEY_DIGITS = 16
 
 def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
     """``out`` is a run's folder or its ``postgresql://`` address. A ``read_only`` ledger also opens where nothing can
-    be written. Raises :class:`~transports.errors.LedgerError` for a folder without a ledger; opening a ledger without
-    input raises it, too."""
+    be written. A folder without a ledger is refused here, a ledger without input when it is opened."""
     place = os.fspath(out)
     is_folder = "://" not in place
     if is_folder and not (Path(place) / "ledger.sqlite").is_file():
@@ -93,7 +92,6 @@ class _RunProgress:
         self._on_progress(Progress(progress=self._ended, total=self._total, status=status))
 
     def count(self, settlement: Settlement) -> None:
-        """Pass an outcome on, and report the progress unless the job is tried again."""
         self._on_settled(settlement)
         will_be_retried = settlement.again_after is not None
         if will_be_retried:
@@ -263,7 +261,6 @@ class _Filenames:
                 raise UsageError(f"--name: unknown field {{{place}}}; job {job} has {', '.join(fields)}")
 
     def add(self, row: Row, number: int, ref: ArtifactRef) -> str:
-        """Return a name that no earlier file has for the artifact ``number`` of a job."""
         stem = _fill_template(self._template, row, row.artifacts[number])
         extension = Path(ref.filename).suffix
         stem_with_key = f"{stem}-{row.key[:_KEY_DIGITS]}"

@@ -122,7 +122,6 @@ def require_columns(path: Path, names: Sequence[str]) -> None:
 
 
 def fingerprint(path: Path, target: str | None) -> str:
-    """Return the SHA-256 of an input and its default target."""
     require_input(path)
     try:
         with path.open("rb") as file:
@@ -357,7 +356,6 @@ def input_notes(added: Added, path: Path) -> list[str]:
 
 
 def _line_notes(added: Added) -> list[str]:
-    """Return notes about the lines that are copies of others, jobs of the run already, or corrections."""
     notes = []
     if added.copies:
         are_copies = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
@@ -513,7 +511,6 @@ class _Statistics:
             self._first_errors[code] = {"id": row.job.id, "key": row.key, "error": error}
 
     def report(self) -> dict[str, JSONValue]:
-        """Return the counts of lines and jobs, the errors, and percentiles of the durations of jobs that succeeded."""
         durations = sorted(self._milliseconds)
         percentiles: dict[str, JSONValue] = {}
         if durations:

@@ -381,7 +381,6 @@ class Slots:
 
     @property
     def waited(self) -> float:
-        """Waiting time of the oldest call in seconds."""
         if not self._waiters:
             return 0.0
         return time.monotonic() - self._waiters[0].since
@@ -561,7 +560,6 @@ class Fleet:
     # --- more browsers ------------------------------------------------------------------------------------------------
 
     def grow(self) -> None:
-        """Start browsers in the background if there are more calls than browsers."""
         if not self._growing and not self._closed and self._wants_more():
             self._growing = True
             spawn(self._start_browsers(), self._tasks)
@@ -645,7 +643,6 @@ class Fleet:
             spawn(self._replace_browser(member), self._tasks)
 
     async def _replace_browser(self, member: Member) -> None:
-        """Start the successor of a browser, drain the browser, then close it."""
         async with self._launching:
             if not member.serving:
                 return

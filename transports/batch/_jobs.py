@@ -128,7 +128,6 @@ def _file_digest(place: str, path: Path) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path for a message: shortened if long, with unprintable characters escaped."""
     text = str(path)
     if len(text) > 200:
         text = f"{text[:100]}…{text[-100:]}"
@@ -223,7 +222,6 @@ def require_few_fields(names: Sized) -> None:
 
 
 def _parse_object(fields: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
-    """Return ``params`` or ``files``, which must be a JSON object or the text of one."""
     examples = {"params": '{"html": "Hi"}', "files": '{"image": "photo.png"}'}
     advice = f"write an object such as {examples[name]}"
     value = fields.get(name, {})
@@ -260,7 +258,6 @@ def _json_or_text(value: object) -> JSONValue:
 
 
 def _parse_timeout(value: object) -> float | None:
-    """Return seconds, given as a number or as its text."""
     if value is None:
         return None
 
@@ -424,7 +421,6 @@ class Consent:
         return replace(job, files=self._checked_files(job.files, target))
 
     def _checked_files(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
-        """Return the real paths of a job's files."""
         place = next(iter(files))
         if self.folder is None:
             raise _denied(f"files.{place}: name the folder of the jobs' files with {spelled('files_from=')}")
@@ -438,7 +434,6 @@ class Consent:
         return {place: self._checked_path(place, path, folder) for place, path in files.items()}
 
     def _checked_path(self, place: str, path: Path, folder: Path) -> Path:
-        """Return the real path of a regular file in ``folder``."""
         refused = _denied(
             f"files.{place}: {shown_path(path)} is not a regular file in {folder}; correct the path, or name another "
             f"folder with {spelled('files_from=')}"

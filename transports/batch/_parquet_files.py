@@ -65,7 +65,6 @@ def _write_rows(manifest: Path, path: Path) -> None:
 
 
 def _column_types(manifest: Path) -> dict[str, str]:
-    """Return the type of each column: the fixed ones of the kit's own, and those of the carried columns."""
     kinds_by_name: dict[str, set[str]] = {}
     has_more = False
     for name, value in _carried_values(manifest):

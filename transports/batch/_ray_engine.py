@@ -532,7 +532,6 @@ class RayEngine:
             )
 
     async def _starting_actors(self) -> dict[int, _Actor]:
-        """Mark the actors that have started, and return those that have not, by number."""
         starting = {number: actor for number, actor in self._actors.items() if not actor.works}
         ready = await self._cluster.answered([actor.started for actor in starting.values()])
         for actor in starting.values():

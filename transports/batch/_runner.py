@@ -60,7 +60,6 @@ class Rate:
         self._updated = time.monotonic()
 
     def room(self, count: int) -> int:
-        """Return the number of starts that are allowed now, at most ``count``."""
         if self._per_second is None:
             return count
         self._leak(self._per_second)
@@ -68,7 +67,7 @@ class Rate:
         return min(count, int(burst - self._starts))
 
     def seconds_to_start(self) -> float:
-        """Return infinity if a start is allowed now."""
+        """If a start is allowed now, return infinity."""
         if self._per_second is None or self.room(1) > 0:
             return math.inf
         return max(1 / self._per_second, 0.001)
@@ -102,7 +101,7 @@ class HostPauses:
         return frozenset(self._until)
 
     def seconds_to_end(self) -> float:
-        """Return infinity without a pause."""
+        """Without a pause, return infinity."""
         now = time.monotonic()
         return min((until - now for until in self._until.values() if until > now), default=math.inf)
 
@@ -120,7 +119,7 @@ class Retries:
         self._refusals: dict[str, int] = {}
 
     def delay(self, outcome: Outcome, attempts: int) -> float | None:
-        """Return ``None`` if this outcome is final."""
+        """Return seconds, or ``None`` if this outcome is final."""
         delay: float | None = None
         if outcome.retryable:
             delay = self._retry_delay(outcome.job.key, outcome.retry_after, attempts)
@@ -252,7 +251,7 @@ class PrefetchedJobs:
 
     @property
     def seconds_left(self) -> float:
-        """Return infinity without jobs."""
+        """Without jobs, this is infinity."""
         if not self._jobs:
             return math.inf
         return self._remaining_wait(self._jobs[0])
@@ -358,7 +357,6 @@ class Runner:
         self._empty_requests = 0
 
     def drain(self) -> None:
-        """Start no more jobs; :meth:`run` returns when the running jobs have ended."""
         self._stopped = True
         self._wake.set()
 
@@ -380,7 +378,6 @@ class Runner:
             raise
 
     async def _run_loop(self) -> None:
-        """Lease, start and settle jobs until the run has ended for this worker."""
         try:
             while True:
                 await self._keep_leases()
@@ -414,7 +411,6 @@ class Runner:
             )
 
     async def _write_and_lease(self) -> int:
-        """Return the number of leased jobs."""
         self._return_late_jobs()
         # Cleared before the request: a job that ends meanwhile wakes the worker again.
         self._wake.clear()
@@ -489,7 +485,6 @@ class Runner:
         return len(leased)
 
     async def _run_job(self, leased: Leased) -> None:
-        """A job ends with its outcome or for a retry."""
         started = time.perf_counter()
         try:
             outcome = await self._run_if_allowed(leased.job)
@@ -570,7 +565,6 @@ class Runner:
         return min(LIMITS.idle * 2.0**doublings, longest) * random.uniform(0.5, 1.0)
 
     async def _cancel_jobs(self) -> None:
-        """Cancel the running jobs, and write how they have ended."""
         self._stopped = True
         tasks = {task: leased for leased, task in self._running.values()}
         for task in tasks:

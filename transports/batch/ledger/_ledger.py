@@ -508,7 +508,6 @@ def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], c
 
 
 def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, until: str | None = None) -> Iterator[str]:
-    """Yield hosts with due queued jobs."""
     condition = ""
     end: tuple[str, ...] = ()
     if until is not None:

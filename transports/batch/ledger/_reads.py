@@ -408,8 +408,6 @@ class LedgerView:
         return await self._query(lambda cursor: list_jobs(cursor, self._run, query))
 
     async def job(self, key: str) -> Row | None:
-        """Return the job with this key, or ``None``."""
-
         def work(cursor: Cursor) -> Row | None:
             cursor.execute(f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND key = ?", (self._run, key))
             rows = cursor.fetchall()

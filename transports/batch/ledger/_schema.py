@@ -82,7 +82,6 @@ class Counts:
 
     @property
     def open(self) -> int:
-        """Number of jobs without a final state."""
         return self[State.QUEUED] + self[State.LEASED]
 
     @property
@@ -330,7 +329,6 @@ def make_tables(database: Database, cursor: Cursor) -> None:
 
 
 def values_of(database: Database, cursor: Cursor, run: str) -> dict[str, str]:
-    """Return the values of a run by name; empty without the tables."""
     cursor.execute(database.find_relation, (_LAST,))
     if not cursor.fetchall():
         return {}
