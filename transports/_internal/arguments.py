@@ -58,11 +58,8 @@ _EXPECTED: Mapping[str, str] = {
 def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Decorate a public function that returns an awaitable: its arguments are checked (:func:`checked`), an
     :class:`ABPError` gets the :func:`shortened` traceback, and a cancellation gets none, unless code of the caller is
-    in it.
-
-    The decorated function is a coroutine function. The whole traceback is logged at the level DEBUG of the logger
-    ``transports``. Other exceptions are faults of this library or of a callback, and keep their tracebacks. Pytest
-    hides the frame of the decorator, too."""
+    in it. The whole traceback is logged at the level DEBUG of the logger ``transports``. Other exceptions are faults of
+    this library or of a callback, and keep their tracebacks."""
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -85,9 +82,8 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function that returns no awaitable: an argument that does not have the type of its annotation
-    is a :class:`UsageError`, and an :class:`ABPError` gets the :func:`shortened` traceback.
-
-    A timeout is not checked here: where it is used, its range is, too."""
+    is a :class:`UsageError`, and an :class:`ABPError` gets the :func:`shortened` traceback. A timeout is not checked
+    here: where it is used, its range is, too."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,16 +98,14 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def checked_fields(class_: type[T]) -> type[T]:
-    """Decorate a dataclass, above ``@dataclass``: its fields are checked as the arguments of a :func:`checked`
-    function."""
+    """Decorate a dataclass, above ``@dataclass``: its fields are checked as arguments are."""
     setattr(class_, "__init__", checked(vars(class_)["__init__"]))  # noqa: B010 - a type checker refuses `=`
     return class_
 
 
 def shortened(error: E) -> E:
-    """Return ``error`` without its traceback, and without tracebacks of causes that have no code of the caller.
-
-    Frames of this library do not help a user: the message says what happened and what to do."""
+    """Drop the traceback of an error, and those of causes that have no code of the caller. Frames of this library do
+    not help a user: the message says what happened and what to do."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:
@@ -124,7 +118,7 @@ def shortened(error: E) -> E:
 
 
 def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the frames of a traceback that are in code of the caller: neither in this package nor in a library."""
+    """Return the frames that are neither in this package nor in a library."""
     callers_frames = []
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
@@ -139,8 +133,7 @@ def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _check_arguments(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-    """Raise :class:`UsageError` for an argument of another type than its annotation, and for an unknown option of a
-    function with ``params``: it is probably a parameter of the app."""
+    """An unknown option of a function with ``params`` is probably a parameter of the app, so the error says so."""
     parameters = _parameters(function)
     for name, value in chain(zip(parameters, args, strict=False), kwargs.items()):
         parameter = parameters.get(name)
@@ -161,16 +154,15 @@ def _unknown_option(name: str, options: Mapping[str, object]) -> str:
 
 
 class _AcceptedType(NamedTuple):
-    """A type of values, and the types of their items if those matter."""
+    """Types of items are given only if they matter."""
 
     kind: type
     item_kinds: tuple[type, ...] = ()
 
 
 class _Parameter:
-    """Parameter of a public function, written as ``name=`` if it is an ``option``.
-
-    ``hint`` is its annotation, perhaps as text with the ``names`` of its module."""
+    """Messages write an ``option`` as ``name=``. ``hint`` is the annotation, perhaps as text with the ``names`` of its
+    module."""
 
     def __init__(self, name: str, hint: object, names: Mapping[str, object], *, option: bool) -> None:
         self._name = name
@@ -181,7 +173,6 @@ class _Parameter:
         self.accepted_types: set[type] = set()
 
     def check(self, value: object) -> None:
-        """Raise :class:`UsageError` if ``value`` has none of the accepted types."""
         # The other types are not looked at here, because their modules may be slow to import.
         if value is None and isinstance(self._hint, str) and self._hint.endswith("| None"):
             self.accepted_types.add(NoneType)
@@ -212,7 +203,7 @@ class _Parameter:
 
     @functools.cached_property
     def _accepted(self) -> list[_AcceptedType]:
-        """The types of a value. They are read when a value is given, because modules of some are slow to import."""
+        """The types are read when a value is given, because modules of some are slow to import."""
         if self._name == "timeout":
             # It is checked with its range, where it is used.
             return [_AcceptedType(object)]
@@ -225,7 +216,7 @@ class _Parameter:
 
 
 class _Names(dict[str, object]):
-    """Names of a module, and of the package. Any other class, such as Playwright's ``Page``, is imported for type
+    """Any class that is neither of the module nor of the package, such as Playwright's ``Page``, is imported for type
     checkers alone, so a value is compared with its name."""
 
     def __missing__(self, name: str) -> object:
@@ -267,7 +258,6 @@ def _checkable_types(hint: object) -> list[_AcceptedType]:
 
 
 def _is_checkable(kind: type) -> bool:
-    """Return whether :func:`isinstance` takes a type, as it does not with most protocols."""
     try:
         isinstance(None, kind)
     except TypeError:
@@ -276,7 +266,6 @@ def _is_checkable(kind: type) -> bool:
 
 
 def _items(value: object) -> Iterator[object]:
-    """Return the items of a sequence, or the keys and values of a mapping in turn."""
     if isinstance(value, Mapping):
         return chain.from_iterable(value.items())
     assert isinstance(value, Iterable)
@@ -284,7 +273,6 @@ def _items(value: object) -> Iterator[object]:
 
 
 def _type_name(kind: type, item_kinds: tuple[type, ...] = ()) -> str:
-    """Return what a message calls a type, such as "a list of text"."""
     if item_kinds:
         container = "a mapping" if kind is Mapping else "a list"
         return f"{container} of {' to '.join(map(_type_name, item_kinds))}"
@@ -295,7 +283,7 @@ def _type_name(kind: type, item_kinds: tuple[type, ...] = ()) -> str:
 
 
 def _kind_of(value: object) -> str:
-    """Return the type of a wrong value, for a message, with the types of its items: no value, which may be secret."""
+    """No value is shown, since it may be secret."""
     kind = type(value).__name__
     if not isinstance(value, Mapping | list | tuple) or not value:
         return kind
@@ -305,7 +293,7 @@ def _kind_of(value: object) -> str:
 
 @functools.cache
 def _parameters(function: Callable[..., object]) -> Mapping[str, _Parameter | None]:
-    """Return the parameters of a function in order, and its options; ``None`` for those without an annotation."""
+    """A parameter without an annotation is ``None``."""
     names = inspect.unwrap(function).__globals__
     parameters: dict[str, _Parameter | None] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -321,7 +309,6 @@ def _parameters(function: Callable[..., object]) -> Mapping[str, _Parameter | No
 
 
 def _unpacked_options(annotation: str, names: Mapping[str, object]) -> dict[str, _Parameter]:
-    """Return the options in ``**options: Unpack[…]``, where the dots are a ``TypedDict``."""
     (typed_dict,) = get_args(eval(annotation, {}, _Names(names)))
     options = {}
     for name, hint in typed_dict.__annotations__.items():

@@ -39,20 +39,16 @@ class Cursor(Protocol):
     def rowcount(self) -> int:
         """Number of rows that the last statement changed."""
 
-    def execute(self, sql: str, values: Sequence[Value] = ..., /) -> object:
-        """Run one statement."""
+    def execute(self, sql: str, values: Sequence[Value] = ..., /) -> object: ...
 
-    def executemany(self, sql: str, rows: Sequence[Sequence[Value]], /) -> object:
-        """Run one statement for each row of values."""
+    def executemany(self, sql: str, rows: Sequence[Sequence[Value]], /) -> object: ...
 
-    def fetchall(self) -> Sequence[tuple[Value, ...]]:
-        """Return the rows of the last statement."""
+    def fetchall(self) -> Sequence[tuple[Value, ...]]: ...
 
 
 class Connection(Protocol):
-    """Connection to a database, with the SQL that differs between databases. All methods block, in one thread.
-
-    They raise errors of one type, :attr:`error`, which are ``retryable`` if waiting may help."""
+    """A connection, with the SQL that differs between databases. All methods block, in one thread. They raise errors of
+    one type, :attr:`error`, which are ``retryable`` if waiting may help."""
 
     #: SQL expression of the database's clock, in seconds since 1970.
     now: str
@@ -68,8 +64,7 @@ class Connection(Protocol):
         """Name of the connection's purpose in messages, such as ``the ledger``."""
 
     @property
-    def error(self) -> type[ABPError]:
-        """Type of the errors."""
+    def error(self) -> type[ABPError]: ...
 
     def connect(self) -> None:
         """Open the connection, unless it is open."""
@@ -78,9 +73,8 @@ class Connection(Protocol):
         """Close the connection. Never raises."""
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """Run ``work`` in a transaction and return its result when all changes are on the disk.
-
-        If ``work`` raises, nothing is changed. A transaction that does not ``write`` waits for no other."""
+        """All changes are on the disk when this returns; if ``work`` raises, nothing is changed. A transaction that
+        does not ``write`` waits for no other."""
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Acquire the lock ``name``, and hold it until the transaction ends."""
@@ -88,7 +82,6 @@ class Connection(Protocol):
 
 class Transactions:
     """Transactions of one database in a thread; after a lost connection they are retried for ``patience`` seconds.
-
     There are no retries for a server that was never reached."""
 
     def __init__(self, database: Connection, patience: float = 30.0) -> None:
@@ -101,11 +94,9 @@ class Transactions:
     async def run(
         self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] = lambda: None, *, write: bool = True
     ) -> T:
-        """Run ``work`` in a transaction and return its result.
-
-        ``work`` may run more than once, each time in a new transaction; after a lost connection it is unknown whether
-        the last transaction was committed. Running work ends even if the caller is cancelled, after ``on_cancel()``.
-        Raises the database's error, and errors of ``work``."""
+        """``work`` may run more than once, each time in a new transaction; after a lost connection it is unknown
+        whether the last transaction was committed. Running work ends even if the caller is cancelled, after
+        ``on_cancel()``."""
         if self._closed:
             raise self._database.error(f"{self._database.name} is closed; open it again")
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._run_with_retries, work, write)
@@ -118,7 +109,6 @@ class Transactions:
             raise
 
     def _run_with_retries(self, work: Callable[[Cursor], T], write: bool) -> T:
-        """Run ``work`` in a transaction; after a lost connection, in new ones until the patience ends. It blocks."""
         deadline = time.monotonic() + self._patience
         attempt = 0
         while True:
@@ -137,7 +127,7 @@ class Transactions:
                 time.sleep(delay)
 
     async def aclose(self) -> None:
-        """Close the connection after the running transaction. Idempotent."""
+        """Wait for the running transaction. Idempotent."""
         if not self._closed:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
@@ -145,7 +135,7 @@ class Transactions:
 
 
 def without_nul(text: str | None) -> str | None:
-    """Return foreign text without characters that PostgreSQL refuses: NUL, and halves of surrogate pairs."""
+    """Remove what PostgreSQL refuses: NUL, and halves of surrogate pairs."""
     if text is None:
         return None
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
@@ -156,11 +146,9 @@ _WAIT = 30.0
 
 
 class SqliteConnection:
-    """Connection to the SQLite file at ``path``; without a path, to a private database in memory.
-
-    A ``read_only`` file must exist and is not changed; its folder may be read-only, too. Messages call the connection
-    ``name``, such as "the ledger"; ``error`` is the type of its errors, and ``advice`` their end for a file that cannot
-    be used."""
+    """Without a path, the database is private and in memory. A ``read_only`` file must exist and is not changed; its
+    folder may be read-only, too. Messages call the connection ``name``, such as "the ledger"; ``advice`` is their end
+    for a file that cannot be used."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     text = "TEXT"
@@ -183,9 +171,7 @@ class SqliteConnection:
         self._copy: tempfile.TemporaryDirectory[str] | None = None
 
     def connect(self) -> None:
-        """Open the file; create it if it is missing and not ``read_only``.
-
-        A file that was deleted or replaced since it was opened is opened again: writes to the old file would be
+        """A file that was deleted or replaced since it was opened is opened again: writes to the old file would be
         lost."""
         if self._db is not None:
             if self._opened == self._file_identity():
@@ -215,9 +201,7 @@ class SqliteConnection:
         return open_sqlite(self._path)
 
     def _open_read_only(self, path: Path) -> sqlite3.Connection:
-        """Open a file read-only.
-
-        In a folder that cannot be written, SQLite cannot create the index of a write-ahead log. There a file without
+        """In a folder that cannot be written, SQLite cannot create the index of a write-ahead log. There a file without
         such a log is opened as immutable, and a file with a log is copied first."""
         db = open_sqlite(path, "mode=ro")
         try:
@@ -242,7 +226,7 @@ class SqliteConnection:
         return open_sqlite(copy)
 
     def close(self) -> None:
-        """Close the connection, and remove the copy of a file that was read from a copy."""
+        """Remove also the copy of a file that was read from a copy."""
         db, self._db = self._db, None
         if db is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -252,7 +236,6 @@ class SqliteConnection:
             copy.cleanup()
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """Run ``work`` in one transaction; writing transactions run one at a time."""
         db = self._db
         if db is None:
             raise self.error(f"{self.name} is closed; open it again")
@@ -263,12 +246,11 @@ class SqliteConnection:
             raise self.mapped_error(error) from error
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """Do nothing: SQLite has one writer at a time."""
+        """SQLite has one writer at a time."""
 
     def _file_identity(self) -> tuple[int, ...] | None:
-        """Return the identity of the file at the path; ``None`` without a file, and in memory.
-
-        For a frozen database it includes sizes and times, so that a later write leads to a new opening."""
+        """Without a file, and in memory, there is none. For a frozen database it includes sizes and times, so that a
+        later write leads to a new opening."""
         if self._path is None:
             return None
         try:
@@ -296,9 +278,8 @@ class SqliteConnection:
 
 def open_sqlite(path: Path | None, *options: str, wait: float | None = None) -> sqlite3.Connection:
     """Open a file, or a private database in memory, for any thread, but one at a time. ``options`` are those of
-    SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another process, 30 by default.
-
-    No transaction is begun implicitly, see :func:`sqlite_transaction`. Raises ``sqlite3.Error``."""
+    SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another process, 30 by default. No
+    transaction is begun implicitly, see :func:`sqlite_transaction`. Raises ``sqlite3.Error``."""
     uri = ":memory:"
     if path:
         uri = "?".join((path.absolute().as_uri(), *options))
@@ -309,7 +290,6 @@ def open_sqlite(path: Path | None, *options: str, wait: float | None = None) -> 
 
 @contextlib.contextmanager
 def sqlite_transaction(db: sqlite3.Connection, *, write: bool = True) -> Iterator[None]:
-    """Run the block in one transaction, which is rolled back if the block raises."""
     # A writer waits at its start, not in the middle.
     db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
     try:
@@ -322,7 +302,7 @@ def sqlite_transaction(db: sqlite3.Connection, *, write: bool = True) -> Iterato
 
 
 def _primary_code(error: Exception) -> int:
-    """Return the code of an error without the bits of SQLite's extended codes; 0 if it is not an error of SQLite."""
+    """Return the code without the bits of SQLite's extended codes; 0 if it is not an error of SQLite."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF
 
@@ -332,7 +312,6 @@ def _log_of(path: Path) -> Path:
 
 
 def _size_and_time(path: Path) -> tuple[int, ...]:
-    """Return the size of a file and the time of its last change; nothing for a missing or empty file."""
     try:
         status = path.stat()
     except OSError:
@@ -360,10 +339,8 @@ _SETTINGS = b"""
 
 @dataclass(frozen=True, slots=True)
 class PostgresUrl:
-    """Parts of a PostgreSQL address.
-
-    ``head`` is the address before the parameters, with the password; ``shown`` is the same without the password. If a
-    password contains ``/``, ``?`` or ``@`` unquoted, its end is ambiguous: this takes the shortest password that a
+    """``head`` is the address before the parameters, with the password; ``shown`` is the same without the password. If
+    a password contains ``/``, ``?`` or ``@`` unquoted, its end is ambiguous: this takes the shortest password that a
     valid place and parameters follow. ``certain`` is true if libpq reads the address in the same way."""
 
     head: str
@@ -374,7 +351,6 @@ class PostgresUrl:
 
     @classmethod
     def read(cls, url: str) -> Self:
-        """Parse ``url``. Never raises."""
         scheme, mark, rest = url.partition("://")
         # The place begins after one of the @, or at once if there is no user.
         possible_starts = [0, *(at_sign.end() for at_sign in re.finditer("@", rest))]
@@ -408,7 +384,7 @@ class PostgresUrl:
         )
 
     def split_off_parameter(self, name: str) -> tuple[str, str | None]:
-        """Return the address without the parameter ``name``, and its last value, decoded; ``None`` without one."""
+        """Return the address without the parameter, and its last value, decoded; ``None`` without one."""
         value: str | None = None
         others: list[str] = []
         for parameter in self.parameters:
@@ -421,15 +397,14 @@ class PostgresUrl:
 
     @property
     def without_password(self) -> str:
-        """The address without secrets; it works with a password from ``PGPASSWORD`` or a password file."""
+        """The address works with a password from ``PGPASSWORD`` or a password file."""
         valid = [parameter for parameter in self.parameters if _PARAMETER.fullmatch(parameter)]
         return _with_parameters(self.shown, [parameter for parameter in valid if not _is_secret(parameter)])
 
     @property
     def secrets(self) -> set[str] | None:
-        """Texts that no message may quote; ``None`` if they cannot be determined.
-
-        In an ambiguous address libpq may take a part of the password for the port or a parameter, and quote it."""
+        """Texts that no message may quote; ``None`` if they cannot be determined: in an ambiguous address libpq may
+        take a part of the password for the port or a parameter, and quote it."""
         if not self.certain or not all(map(_PARAMETER.fullmatch, self.parameters)):
             return None
         secrets = {self.password}
@@ -439,12 +414,10 @@ class PostgresUrl:
 
 
 def without_password(url: str) -> str:
-    """Return an address without secrets: :attr:`PostgresUrl.without_password`."""
     return PostgresUrl.read(url).without_password
 
 
 def _is_place(text: str) -> bool:
-    """Return whether a text can be the hosts, the database and the parameters of an address."""
     place, _, query = text.partition("?")
     has_valid_parameters = not query or all(map(_PARAMETER.fullmatch, query.split("&")))
     return has_valid_parameters and _PLACE.fullmatch(place) is not None
@@ -461,8 +434,6 @@ def _with_parameters(head: str, parameters: list[str]) -> str:
 
 
 class _QuestionMarkCursor:
-    """Cursor whose parameters are written ``?``."""
-
     def __init__(self, cursor: psycopg.Cursor[tuple[Value, ...]]) -> None:
         self._cursor = cursor
 
@@ -485,10 +456,8 @@ def _with_percent_marks(sql: str) -> bytes:
 
 
 class PostgresConnection:
-    """Connection to the server at ``url``. A ``read_only`` connection writes nothing.
-
-    Messages call it ``name``, such as "the ledger"; ``error`` is the type of its errors. Raises
-    :class:`~transports.errors.UsageError` without psycopg."""
+    """A ``read_only`` connection writes nothing. Messages call it ``name``, such as "the ledger"; ``error`` is the type
+    of its errors. Raises :class:`~transports.errors.UsageError` without psycopg."""
 
     now = "(extract(epoch FROM clock_timestamp())::float8)"
     text = 'TEXT COLLATE "C"'
@@ -512,7 +481,6 @@ class PostgresConnection:
         self._db: psycopg.Connection[tuple[Value, ...]] | None = None
 
     def connect(self) -> None:
-        """Open the connection, unless it is open."""
         if self._db is not None and not self._db.broken and not self._db.closed:
             return
         self.close()
@@ -551,7 +519,7 @@ class PostgresConnection:
                 db.close()
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """Run ``work`` in one transaction. ``write`` has no effect: in PostgreSQL, readers never wait for writers."""
+        """``write`` has no effect: in PostgreSQL, readers never wait for writers."""
         db = self._db
         if db is None:
             raise self.error(f"{self.name} is closed; open it again")
@@ -568,7 +536,6 @@ class PostgresConnection:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
     def mapped_error(self, error: Exception, *, retryable: bool = False) -> ABPError:
-        """Return the error of this connection for an error of psycopg, without secrets."""
         if self._secrets is None:
             reason = type(error).__name__
         else:

@@ -17,10 +17,8 @@ _FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NONBLOCK", "BI
 
 
 def open_regular(path: str | os.PathLike[str]) -> FileIO:
-    """Open a regular file for reading.
-
-    Raises :class:`OSError`, whose ``strerror`` has the reason, for other files and for an impossible name: a pipe would
-    block, and a device may have no end."""
+    """Refuse other files: a pipe would block, and a device may have no end. The ``strerror`` of the :class:`OSError`
+    has the reason, also for an impossible name."""
     try:
         fd = os.open(path, os.O_RDONLY | _FLAGS)
     except ValueError as error:
@@ -30,9 +28,7 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
 
 
 def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Return the content of a regular file.
-
-    Raises :class:`OSError` as :func:`open_regular`, and for a file of more than ``max_bytes``."""
+    """Raises :class:`OSError` as :func:`open_regular`, and for a file of more than ``max_bytes``."""
     pieces: list[bytes] = []
     with open_regular(path) as file:
         # The size is only a hint: a file may grow, and some file systems report 0.
@@ -50,9 +46,8 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def regular_file(fd: int, name: str) -> FileIO:
-    """Return a file object for reading, called ``name``, that owns the descriptor ``fd``.
-
-    Closes the descriptor and raises :class:`OSError` if it is not a regular file."""
+    """Return a file object for reading that owns the descriptor ``fd``. If it is not a regular file, the descriptor is
+    closed and :class:`OSError` is raised."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", name)
@@ -61,9 +56,7 @@ def regular_file(fd: int, name: str) -> FileIO:
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` with a leading ``~`` or ``~user`` replaced by that home folder.
-
-    Raises :class:`~transports.errors.UsageError` if there is no such user, or the user has no home folder."""
+    """Raises :class:`~transports.errors.UsageError` if there is no such user, or the user has no home folder."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -71,9 +64,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 
 
 def user_folder(find: Callable[[], Path]) -> Path:
-    """Return the folder of this user that ``find``, a function of ``platformdirs``, finds.
-
-    Raises :class:`OSError` for a user without a home folder."""
+    """``find`` is a function of ``platformdirs``. Raises :class:`OSError` for a user without a home folder."""
     try:
         folder = find()
     except RuntimeError:
@@ -85,9 +76,7 @@ def user_folder(find: Callable[[], Path]) -> Path:
 
 
 def temp_folder() -> Path:
-    """Return the folder for temporary files.
-
-    Raises :class:`~transports.errors.UsageError` if there is none to which this process can write."""
+    """Raises :class:`~transports.errors.UsageError` if there is none to which this process can write."""
     import tempfile  # late: most programs that load this module make no temporary files
 
     try:

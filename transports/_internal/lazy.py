@@ -10,10 +10,8 @@ from importlib import import_module
 
 
 def attach_stub(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package with these ``__name__`` and ``__file__``.
-
-    The stub beside ``file`` lists the names: each ``from .module import Name as Name``, which type checkers read too.
-    """
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package. The stub beside ``file`` lists the names: each
+    ``from .module import Name as Name``, which type checkers read too."""
     spec = sys.modules[package].__spec__
     # The loader also reads a stub in a zip file.
     stub = spec.loader.get_data(f"{file.rpartition('.')[0]}.pyi")  # type: ignore[union-attr]

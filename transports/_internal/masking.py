@@ -40,7 +40,6 @@ def to_text(content: bytes) -> str:
 
 
 def _utf16_pattern(mark: bytes) -> bytes:
-    """Return the pattern of a surrogate pair in UTF-16, or of one unit, each unit as four digits after a mark."""
     high = mark + rb"[dD][89abAB][0-9A-Fa-f]{2}"
     low = mark + rb"[dD][c-fC-F][0-9A-Fa-f]{2}"
     return high + low + b"|" + mark + rb"[0-9A-Fa-f]{4}"
@@ -101,10 +100,9 @@ ESCAPES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], bytes]], ...] = (
 
 
 def _whole_forms(value: bytes) -> Iterator[bytes]:
-    """Yield a value in the encodings that take it as a whole: hexadecimal digits, and base64.
-
-    In base64 of a longer text the value begins after zero, one or two bytes of a group of three. Its form is the
-    characters that hold nothing else, and also with the last ones, as they are if nothing follows."""
+    """Yield hexadecimal digits and base64. In base64 of a longer text the value begins after zero, one or two bytes of
+    a group of three. Its form is the characters that hold nothing else, and also with the last ones, as they are if
+    nothing follows."""
     for digits in (value.hex(), value.hex(" "), value.hex(":")):
         yield digits.encode()
         yield digits.upper().encode()
@@ -120,7 +118,7 @@ def _whole_forms(value: bytes) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Occurrence:
-    """An occurrence of a value in content: its span in bytes, and its label."""
+    """The span is in bytes."""
 
     start: int
     end: int
@@ -128,9 +126,7 @@ class Occurrence:
 
 
 class Finder:
-    """Search for ``values``, each with a label, in content.
-
-    A value is found as it is, with its characters escaped by any one of :data:`ESCAPES`, in base64 and hexadecimal
+    """A value is found as it is, with its characters escaped by any one of :data:`ESCAPES`, in base64 and hexadecimal
     digits, and with ``+`` for spaces. A value that was encoded twice is not found, unless one of the encodings leaves
     its characters as they are."""
 
@@ -149,7 +145,6 @@ class Finder:
         return bool(self._plain)
 
     def find(self, content: bytes) -> list[Occurrence]:
-        """Return the occurrences of values in order, without overlaps."""
         if not self._plain:
             return []
         # Pieces overlap, so that each value lies in one of them as a whole.
@@ -162,7 +157,6 @@ class Finder:
         return _without_overlaps(occurrences)
 
     def _search(self, content: bytes) -> Iterator[Occurrence]:
-        """Yield the occurrences of values, as they are or encoded. They may overlap."""
         yield from _find_needles(content, self._plain)
         yield from _find_needles(content, self._whole)
         for pattern, decode in ESCAPES:
@@ -177,12 +171,10 @@ class Finder:
 
 
 def _with_plus(content: bytes) -> bytes:
-    """Return content with ``+`` for spaces, as in forms, so that both are found."""
     return content.replace(b" ", b"+")
 
 
 def _find_needles(content: bytes, needles: Mapping[bytes, str]) -> Iterator[Occurrence]:
-    """Yield the occurrences of ``needles``, each with a label, in which spaces are ``+``."""
     content = _with_plus(content)
     for needle, label in needles.items():
         start = content.find(needle)
@@ -217,7 +209,7 @@ def _byte_strings(value: str) -> set[bytes]:
 
 
 def _without_overlaps(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
-    """Merge overlapping occurrences; the longest keeps its label."""
+    """The longest occurrence keeps its label."""
     merged: list[Occurrence] = []
     for occurrence in sorted(occurrences, key=lambda occurrence: (occurrence.start, -occurrence.end)):
         if not merged or occurrence.start >= merged[-1].end:
@@ -231,7 +223,7 @@ def _without_overlaps(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
 
 
 def _occurrences_by_text(contents: Sequence[bytes], finder: Finder, between: bytes) -> dict[int, list[Occurrence]]:
-    """Return the found values in ``contents``, by index; spans are relative to the content."""
+    """Spans are relative to the content of their index."""
     begins = [0]
     for content in contents:
         begins.append(begins[-1] + len(content) + len(between))
@@ -261,7 +253,6 @@ def _labelled(content: bytes, occurrences: Iterable[Occurrence]) -> str:
 
 
 def _whole_characters(content: bytes, start: int, end: int) -> tuple[int, int]:
-    """Extend a span to whole characters of UTF-8."""
     continuation = range(0x80, 0xC0)
     while start and content[start] in continuation:
         start -= 1
@@ -305,8 +296,6 @@ def is_placeholder(text: str) -> bool:
 
 
 def fill_placeholders(node: object, values: Mapping[str, str]) -> object:
-    """Return JSON values with each placeholder replaced by its value, which must be in ``values``."""
-
     def fill(text: str) -> str:
         return _PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], text)
 
@@ -328,10 +317,8 @@ def map_texts(node: object, change: Callable[[str], object]) -> object:
 
 class KnownSecrets:
     """Values that must not be shown, and the labels in their place: placeholders, for those that :meth:`add` adds.
-
-    A value is found in the usual encodings (:class:`Finder`). Parts of a value are not found, nor encrypted,
-    compressed or otherwise transformed ones: an app that writes a password backwards shows it.
-    """
+    Parts of a value are not found, nor encrypted, compressed or otherwise transformed ones: an app that writes a
+    password backwards shows it."""
 
     def __init__(self) -> None:
         # Of a secret that changes each hour, these are the values of over a month.
@@ -364,7 +351,6 @@ class KnownSecrets:
             _SECRETS_OF_RECENT_USERS.clear()
 
     def _rebuild(self) -> None:
-        """Bring the finder and the labels up to date with the values."""
         self._labels = {value: f"${{SECRET:{name}}}" for value, name in self._names.items()}
         self._numbers = {float(value): label for value, label in self._labels.items() if _NUMBER.fullmatch(value)}
         self._finder = Finder(self._labels)
@@ -378,19 +364,16 @@ class KnownSecrets:
         return secrets
 
     def text(self, text: str) -> str:
-        """Return text with labels in place of values."""
         return self.texts([text])[0]
 
     def texts(self, texts: Sequence[str]) -> list[str]:
-        """Return consecutive pieces of a text with labels in place of values. A value that lies across several pieces
-        has its label in each."""
+        """The pieces are consecutive. A value that lies across several pieces has its label in each."""
         masked = list(texts)
         for index, masked_text in self._search(texts, b"").items():
             masked[index] = masked_text
         return masked
 
     def any_in(self, content: bytes) -> bool:
-        """Return whether content of any kind and size has a value in it."""
         return bool(self._finder.find(content))
 
     def tree(
@@ -401,11 +384,10 @@ class KnownSecrets:
         names: Collection[str] = (),
         mask_files: bool = True,
     ) -> object:
-        """Return JSON values with labels in place of values, also in keys and file names, and in place of numbers that
-        are values. A node without values is returned unchanged. With ``mask_files`` a file in base64 is masked as by
-        :meth:`mask`. Binary content beside the JSON stays, because it is masked where it is read.
-
-        Keys for which ``keep`` is true stay, with their values, as do the keys in ``names``, without them."""
+        """Labels stand also in keys and file names, and in place of numbers that are values. A node without values is
+        returned unchanged. With ``mask_files`` a file in base64 is masked as by :meth:`mask`. Binary content beside the
+        JSON stays, because it is masked where it is read. Keys for which ``keep`` is true stay, with their values, as
+        do the keys in ``names``, without them."""
         if not self:
             return node
         tree = _Tree(keep, names, self._numbers, self._mask_file_text if mask_files else None)
@@ -418,8 +400,8 @@ class KnownSecrets:
         return tree.with_labels(node)
 
     def _search(self, texts: Sequence[str], between: bytes) -> dict[int, str]:
-        """Return the texts that have a value, with labels, by their index. They are searched as one, with ``between``
-        between them: 3,000 short texts would take eight times as long one by one, with 100 secrets 60 times."""
+        """The texts are searched as one, with ``between`` between them: 3,000 short texts would take eight times as
+        long one by one, with 100 secrets 60 times."""
         if not self:
             return {}
         contents = [to_bytes(text) for text in texts]
@@ -427,8 +409,8 @@ class KnownSecrets:
         return {index: _labelled(contents[index], occurrences) for index, occurrences in spans.items()}
 
     def mask(self, content: bytes) -> bytes:
-        """Return the bytes of a file with asterisks in place of values, if it is a text of at most
-        :data:`MAX_MASKED_BYTES`; unchanged otherwise. The length stays, so that a declared size still holds."""
+        """Put asterisks in place of values, if the file is a text of at most :data:`MAX_MASKED_BYTES`. The length
+        stays, so that a declared size still holds."""
         if len(content) > MAX_MASKED_BYTES or b"\0" in content:
             return content
         return self._starred(content)
@@ -440,10 +422,8 @@ class KnownSecrets:
         return bytes(masked)
 
     def _mask_file_text(self, text: str, described: bool) -> str | None:
-        """Return the text of a file in an answer, masked without a change of its size; ``None`` for any other text.
-
-        A file is base64, with or without the head of a ``data:`` URL, or text that is ``described`` as a file.
-        """
+        """Return the text of a file without a change of its size; ``None`` for any other text. A file is base64, with
+        or without the head of a ``data:`` URL, or text that is ``described`` as a file."""
         head, encoded = "", text
         if text.startswith("data:"):
             before, mark, encoded = text.rpartition(";base64,")
@@ -464,7 +444,7 @@ class KnownSecrets:
         return text if is_file else None
 
     def error(self, error: ABPError) -> None:
-        """Mask the values in an error, in place, except in its ``args``."""
+        """The error's ``args`` are not masked."""
         if not self:
             return
         error.message = self.text(error.message)
@@ -480,8 +460,6 @@ _MaskFile: TypeAlias = Callable[[str, bool], str | None]
 
 
 class _Tree:
-    """Masking of JSON values: their texts are gathered, searched together, and put back."""
-
     def __init__(
         self,
         keep: Callable[[str], bool] | None,
@@ -497,7 +475,6 @@ class _Tree:
         self.masked_texts: Mapping[str, str] = {}
 
     def texts(self, node: object) -> Iterator[str]:
-        """Yield the texts, keys and file names to search for values."""
         match node:
             case str():
                 yield node
@@ -516,7 +493,6 @@ class _Tree:
                 yield name
 
     def with_labels(self, node: object) -> object:
-        """Return JSON values with the masked texts, and with labels for numbers."""
         match node:
             case str():
                 return self._masked_text(node, is_described=False)
@@ -533,7 +509,7 @@ class _Tree:
         return node
 
     def _masked_object(self, node: Mapping[Any, object]) -> dict[Any, object]:
-        """Return a JSON object with labels. Its ``content`` is a file if another field describes it."""
+        """The ``content`` of an object is a file if another field describes it."""
         is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
         masked: dict[Any, object] = {}
         for key, value in node.items():
@@ -580,10 +556,8 @@ _SECRETS_OF_RECENT_USERS: Recent[str, KnownSecrets] = Recent(10_000)
 
 
 def why_guessable(value: str) -> str | None:
-    """Return the reason why a value is too easy to guess for a secret, in words; ``None`` if it is not.
-
-    A user who may use but not see a secret could find a shorter one by guessing, because the right guess is masked. It
-    would also occur in ids by chance."""
+    """Return the reason in words; ``None`` if the value is not guessable. A user who may use but not see a secret could
+    find a shorter one by guessing, because the right guess is masked. It would also occur in ids by chance."""
     if len(value) < _MIN_CHARS:
         return f"{len(value) or 'no'} characters; it needs at least {_MIN_CHARS}"
 
@@ -600,11 +574,8 @@ def why_guessable(value: str) -> str | None:
 
 
 def known_to(user: str | None) -> KnownSecrets:
-    """Return the secrets that are masked for a user: the values given to that user.
-
-    Masking any other value would reveal that it is a secret. ``None`` is the operator, for whom all known values are
-    masked.
-    """
+    """Return the values given to that user: masking any other value would reveal that it is a secret. ``None`` is the
+    operator, for whom all known values are masked."""
     if user is None:
         return KNOWN_SECRETS
     return _SECRETS_BY_USER.setdefault(user, KnownSecrets())
@@ -622,10 +593,8 @@ def record_given_secret(user: str | None, name: str, value: str) -> None:
 
 
 def _redact_logs() -> None:
-    """Install a record factory that removes all known values from every log record of this process, of all libraries.
-
-    A filter of one logger would not see the records of its child loggers.
-    """
+    """Install a record factory for all loggers: a filter of one logger would not see the records of its child
+    loggers."""
     make: Callable[..., logging.LogRecord] = logging.getLogRecordFactory()
     if getattr(make, "redacts_secrets", False):
         return
@@ -641,8 +610,7 @@ def _redact_logs() -> None:
 
 
 def _redact_record(record: logging.LogRecord) -> None:
-    """Remove the known values from a log record. A record without a value stays unchanged: some formatters, as of
-    access logs, read its arguments."""
+    """A record without a value stays unchanged: some formatters, as of access logs, read its arguments."""
     try:
         message = record.getMessage()
     except (TypeError, ValueError):

@@ -48,8 +48,6 @@ _CELL = f"text-align: left; vertical-align: top; padding: 2px 10px; border-botto
 
 
 class Html(str):
-    """Markup made here, which is not escaped again."""
-
     __slots__ = ()
 
 
@@ -69,9 +67,7 @@ def _printable(character: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", count: int = 0) -> Html:
-    """Return a table with at most :data:`MAX_ROWS` rows.
-
-    ``count`` is the number of all rows, if it is known: a last row then says how many are not shown."""
+    """``count`` is the number of all rows, if it is known: a last row then says how many are not shown."""
     shown = list(islice(rows, MAX_ROWS))
     hidden = count - len(shown)
     if hidden > 0:
@@ -94,7 +90,6 @@ def _table_row(element: str, cells: Iterable[object]) -> str:
 
 
 def preformatted(text: str) -> Html:
-    """Return the first lines of a text, with its line breaks."""
     # One character more than fits shows that the text is cut.
     lines = text[: MAX_TEXT + 1].replace("\r\n", "\n").split("\n")
     shown = "\n".join(lines[:MAX_LINES])
@@ -106,7 +101,7 @@ def preformatted(text: str) -> Html:
 
 
 def file_link(path: str, text: str) -> Html:
-    """Return a link to a file, relative to the working folder if it is below."""
+    """The address is relative to the working folder if the file is below."""
     file = Path(path)
     try:
         address = quote(file.relative_to(Path.cwd()).as_posix())
@@ -116,7 +111,6 @@ def file_link(path: str, text: str) -> Html:
 
 
 def download_link(address: str) -> Html:
-    """Return a link that downloads a file from a server of ours."""
     return Html(f' <a href="{escape(address)}" rel="noopener noreferrer">download</a>')
 
 
@@ -128,7 +122,6 @@ class Picture:
     content: str
 
     def html(self, text: str) -> Html:
-        """Return the picture as an element; ``text`` describes it."""
         return Html(
             f'<div><img src="data:{escape(self.mime_type)};base64,{self.content}" alt="{_escaped(text, MAX_CELL)}" '
             f'style="max-width: 100%; max-height: 400px; border: {_LINE}"></div>'
@@ -151,10 +144,8 @@ def has_thumbnail(path: str | None, mime_type: str, size: int) -> bool:
 
 
 def make_thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | None:
-    """Return a small picture of a large image, or of the first page of a PDF, made in a process with limits.
-
-    ``None`` if the file has changed, cannot be read, takes more than five seconds, or its library (``[images]``,
-    ``[pdf]``) is missing."""
+    """Return a small picture of a large image, or of the first page of a PDF, made in a process with limits. It is
+    ``None`` if the file has changed, cannot be read, takes more than five seconds, or its library is missing."""
     content = _unchanged_content(path, MAX_SOURCE, sha256)
     if not content:
         return None
@@ -168,7 +159,6 @@ def make_thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | N
 
 
 def _unchanged_content(path: str | None, max_bytes: int, sha256: str) -> bytes | None:
-    """Return the content of a stored file, or ``None`` for one that is larger than ``max_bytes``, gone or changed."""
     if path is None:
         return None
     try:
@@ -181,7 +171,6 @@ def _unchanged_content(path: str | None, max_bytes: int, sha256: str) -> bytes |
 
 
 def first_lines(path: str) -> Html:
-    """Return the beginning of a text file, empty if it cannot be read."""
     try:
         with open_regular(path) as file:
             data = file.read(4 * MAX_TEXT)
@@ -191,7 +180,6 @@ def first_lines(path: str) -> Html:
 
 
 def progress_html(label: str, lines: Sequence[tuple[float | None, str]], seconds: float, *, ended: bool) -> Html:
-    """Return progress bars with the text beside each. A bar without a fraction moves until the work has ``ended``."""
     minutes, rest = divmod(int(seconds), 60)
     shown = [f"<div>{_escaped(label, MAX_CELL)} {minutes}:{rest:02}</div>"]
     style = "width: 240px; max-width: 60%; vertical-align: middle"
@@ -269,13 +257,11 @@ class ProgressBar:
                 self._draw()
 
     def _draw(self) -> None:
-        """Draw the bar anew. The caller holds the lock."""
         self._drawn = time.monotonic()
         if self._handle is not None:
             self._context.run(self._handle.update, self._output(), raw=True)
 
     def _output(self) -> Mapping[str, str]:
-        """Return the bar as HTML and as text."""
         seconds = time.monotonic() - self._started
         lines = list(self._lines.values()) or [(None, "")]
         html = progress_html(self._label, lines, seconds, ended=self._ended)
@@ -285,7 +271,6 @@ class ProgressBar:
 
 
 def _progress_in_words(progress: Reported) -> str:
-    """Return progress in words, such as ``3 of 10 · rendering``."""
     completed, total = progress.steps
     if completed is None:
         return progress.text

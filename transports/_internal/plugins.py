@@ -17,23 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """Object of an entry point, and its label in errors: ``the transport 'mine' of my-package 1.2``."""
-
     value: object
     label: str
 
 
 def installed_plugins(group: str) -> list[str]:
-    """Return the names of the installed plug-ins of an entry-point group, in order, without importing the plug-ins."""
     return sorted(_entry_points(group).names)
 
 
 def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
-    """Import the object that is registered as ``name`` in ``group``; return ``None`` if there is none.
-
-    ``kind`` is its label in errors, such as ``transport``. Raises :class:`~transports.errors.UsageError` for a plug-in
-    that cannot be imported, and for a name that several distributions use for different objects.
-    """
+    """``kind`` is a label in errors, such as ``transport``. Raises :class:`~transports.errors.UsageError` for a plug-in
+    that cannot be imported, and for a name that several distributions use for different objects."""
     points = [point for point in _entry_points(group) if point.name == name]
     if not points:
         return None
@@ -49,9 +43,8 @@ def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
 
 @contextmanager
 def blame_plugin(label: str) -> Iterator[None]:
-    """Turn an exception of a plug-in into a :class:`~transports.errors.UsageError` that names the plug-in.
-
-    A ``UsageError`` of the plug-in itself is passed on."""
+    """Turn an exception into a :class:`~transports.errors.UsageError` that names the plug-in, unless it is one
+    already."""
     try:
         yield
     except UsageError:
@@ -66,7 +59,7 @@ def _entry_points(group: str) -> EntryPoints:
 
 @lru_cache(maxsize=16)
 def _read_entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Return the entry points of a group, cached for each ``sys.path``: reading opens a file of each distribution."""
+    """Cached for each ``sys.path``, since reading opens a file of each distribution."""
     from importlib.metadata import entry_points  # late: it takes 20 ms to load
 
     return entry_points(group=group)

@@ -27,9 +27,8 @@ def main() -> int:
 
 
 def _limit_process(cpu_seconds: int) -> None:
-    """Limit CPU time and memory of this process, because files of apps may attack their readers.
-
-    Windows has no such limits; there the caller's deadline is the only one."""
+    """Files of apps may attack their readers. Windows has no such limits; there the caller's deadline is the only
+    one."""
     max_memory = 1 << 30
     with suppress(ImportError):
         import resource
@@ -45,9 +44,7 @@ def _write_output(about: dict[str, object], content: bytes) -> None:
 
 
 def pdf_page(max_width: int, number: int = 1) -> int:
-    """Write the ``size`` of the picture in pixels and the number of ``pages``, then page ``number`` as PNG.
-
-    The maximum height is three times ``max_width``."""
+    """Write the ``size`` of the picture in pixels and the number of ``pages``, then page ``number`` as PNG."""
     import pypdfium2
 
     max_height = 3 * max_width
@@ -65,9 +62,8 @@ def pdf_page(max_width: int, number: int = 1) -> int:
 
 
 def pdf_text(max_chars: int, number: int | None = None) -> int:
-    """Write the number of ``pages`` and of the pages ``read``, then their text as UTF-8, at most ``max_chars``.
-
-    ``number`` is that of the only page to read, from 1. If there is no such page, nothing is read."""
+    """Write the number of ``pages`` and of the pages ``read``, then their text as UTF-8. ``number`` is that of the only
+    page to read, from 1. If there is no such page, nothing is read."""
     import pypdfium2
 
     document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
@@ -97,10 +93,9 @@ _CONVERTED = ("BMP", "TIFF", "AVIF")
 
 def thumbnail(max_bytes: int, max_side: int | None = None) -> int:
     """Write the ``size`` of the thumbnail, the ``source`` size (both in pixels) and the number of ``frames``, then the
-    thumbnail: PNG, or JPEG for a JPEG, which is mostly a photo. Return 1 if no size fits.
-
-    With ``max_side``, an image of a type that clients can show that fits both limits is only decoded: the line has its
-    ``kind``, and nothing follows.
+    thumbnail: PNG, or JPEG for a JPEG, which is mostly a photo. Return 1 if no size fits. With ``max_side``, an image
+    of a type that clients can show that fits both limits is only decoded: the line has its ``kind``, and nothing
+    follows.
 
     A thumbnail is at most 800 pixels wide (docs/requirements.md R3-5), so that a long page stays readable, and has at
     most four million pixels. If it has too many bytes, it is reduced to 256 colours, then to fewer pixels. An image of
@@ -130,8 +125,7 @@ def thumbnail(max_bytes: int, max_side: int | None = None) -> int:
 
 
 def _candidate_sizes(width: int, height: int, max_side: int, *, converted: bool) -> Iterator[tuple[int, int]]:
-    """Yield the sizes in pixels to try for a smaller picture of an image, the largest first.
-    A ``converted`` image may be wider, because its original cannot be shown."""
+    """Yield the largest size first. A ``converted`` image may be wider, because its original cannot be shown."""
     max_pixels = 4_000_000
     max_width = 800
     max_converted_width = 1200
@@ -146,7 +140,6 @@ def _candidate_sizes(width: int, height: int, max_side: int, *, converted: bool)
 
 
 def _encoded_variants(picture: Picture, *, photo: bool) -> Iterator[bytes]:
-    """Yield the image as JPEG, or as PNG, first with all its colours, then with 256."""
     from PIL.Image import Quantize
 
     if photo:

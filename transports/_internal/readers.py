@@ -23,9 +23,7 @@ PICTURES: Mapping[str, tuple[str, int]] = {
 
 
 async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[str, Any], bytes] | None:
-    """Run the ``program`` of :mod:`~transports._internal.reader_programs` on ``data``, with these arguments.
-
-    Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, for
+    """Return the JSON of the first line of output and the rest of the output. Return ``None`` if the program fails, for
     example because of the content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time
     or memory, and in a frozen program, which has no interpreter to run it."""
     if _is_frozen():
@@ -54,7 +52,7 @@ async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[s
 def run_reader_blocking(
     program: str, data: bytes, limit: int, *, timeout: float
 ) -> tuple[dict[str, Any], bytes] | None:
-    """Run as :func:`run_reader`, blocking, for at most ``timeout`` seconds. ``limit`` is the program's first number."""
+    """``limit`` is the program's first number."""
     if _is_frozen():
         return None
     try:
@@ -74,7 +72,7 @@ def run_reader_blocking(
 
 
 def _is_frozen() -> bool:
-    """Return whether ``sys.executable`` is this program itself, as made by PyInstaller, and no interpreter."""
+    """In a program made by PyInstaller, ``sys.executable`` is this program itself, and no interpreter."""
     return bool(getattr(sys, "frozen", False))
 
 

@@ -90,11 +90,9 @@ _PIECE = 1 << 16
 
 
 class Redactor:
-    """Redaction by the rules, and of known ``secrets``.
-
-    ``fields`` are additional endings of secret names. ``patterns`` are additional regular expressions, which ignore
-    case; the group ``secret`` of a match is replaced, or the whole match without such a group. Redaction is idempotent.
-    """
+    """``fields`` are additional endings of secret names. ``patterns`` are additional regular expressions, which
+    ignore case; the group ``secret`` of a match is replaced, or the whole match without such a group. Redaction is
+    idempotent."""
 
     def __init__(
         self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, secrets: KnownSecrets = KNOWN_SECRETS
@@ -107,13 +105,11 @@ class Redactor:
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
     def hide(self, value: object) -> str:
-        """Return the replacement of a secret value. What the rules replace, they replace by this method."""
         return REDACTED
 
     def is_secret(self, name: str) -> bool:
-        """Return whether values of this name are secret: ``auth``, names that end with ``password``, ``token``,
-        ``api_key`` and the like, in any case and punctuation, and names with the last word ``pin``, ``otp`` or the
-        like."""
+        """Names are ``auth``, those that end with ``password``, ``token``, ``api_key`` and the like, in any case and
+        punctuation, and those with the last word ``pin``, ``otp`` or the like."""
         return self._kind_of_name(name) in ("secret", "secret word")
 
     def _kind_of_name(self, name: str) -> _NameKind:
@@ -123,12 +119,10 @@ class Redactor:
         return _kind_of_name(name, self._names)
 
     def text(self, text: str) -> str:
-        """Return text without known values, credentials in URLs, header lines, bearer and basic credentials, and JSON
-        web tokens."""
+        """Remove known values, credentials in URLs, header lines, bearer and basic credentials, and JSON web tokens."""
         return self.text_by_rules(self.known.text(text))
 
     def text_by_rules(self, text: str) -> str:
-        """Return text redacted by the rules alone; known values stay."""
         # The caller's patterns come first, so that they match the original text.
         if self._more_patterns:
             text = self.text_by_patterns(text)
@@ -147,16 +141,13 @@ class Redactor:
         return _DOTTED.sub(self._redact_jwt, text)
 
     def text_by_patterns(self, text: str) -> str:
-        """Return text redacted by the caller's own patterns alone."""
         for pattern in self._more_patterns:
             text = pattern.sub(self._redact_match, text)
         return text
 
     def tree(self, node: object) -> object:
-        """Return JSON values without secrets. Values of other types (content) stay.
-
-        Data nested too deeply to search, by hundreds of levels, is reduced to the fields of its first level, with
-        objects and lists replaced."""
+        """Values of types other than JSON (content) stay. Data nested too deeply to search, by hundreds of levels, is
+        reduced to the fields of its first level, with objects and lists replaced."""
         try:
             return self.tree_by_rules(self.known.tree(node))
         except RecursionError:
@@ -169,8 +160,7 @@ class Redactor:
             return self.tree_by_rules(self.known.tree(flat))
 
     def tree_by_rules(self, node: object) -> object:
-        """Return JSON values redacted by the rules alone; known values stay. Raises :class:`RecursionError` for data
-        nested too deeply."""
+        """Known values stay. Raises :class:`RecursionError` for data nested too deeply."""
         match node:
             case str():
                 return self.text_by_rules(self.redact_form(node))
@@ -185,7 +175,6 @@ class Redactor:
                 return node
 
     def _redact_object(self, node: Mapping[object, object]) -> dict[object, object]:
-        """Return a JSON object redacted by the rules: each field by its name, its form and the fields beside it."""
         content_key = _content_member(node)
         redacted: dict[object, object] = {}
         for key, value in node.items():
@@ -234,7 +223,6 @@ class Redactor:
                 return value
 
     def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether a field of a form in HTML with these attributes holds a secret."""
         if attributes.get("type", "").strip().lower() == "password":
             return True
         names = (attributes.get(key) for key in ("name", "id", "autocomplete"))
@@ -254,8 +242,7 @@ class Redactor:
         return "".join(pieces)
 
     def _secret_spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the spans in HTML of the values of secret fields, with their quotes. Scripts, styles and other texts
-        without tags are left out; comments are read."""
+        """Spans include the quotes. Scripts, styles and other texts without tags are left out; comments are read."""
         for tag, (begin, end) in _tags_with_raw_content(text):
             names = value_attributes(tag.element)
             if not names or not self.is_secret_field(tag.attributes):
@@ -265,8 +252,7 @@ class Redactor:
                 yield begin, end
 
     def redact_form(self, text: str) -> str:
-        """Return a form (URL-encoded, in several parts, or HTML) without the values of its secret fields; any other
-        text unchanged."""
+        """A form is URL-encoded, in several parts, or HTML. Any other text stays."""
         if "=" not in text and "<" not in text:
             return text
         if FORM.fullmatch(text):
@@ -303,7 +289,6 @@ class Redactor:
         return "".join(pieces)
 
     def _redact_match(self, match: re.Match[str]) -> str:
-        """Return a match with its group ``secret`` replaced, or the whole match without such a group."""
         if "secret" not in match.re.groupindex or match["secret"] is None:
             return self.hide(match[0])
         before = match.string[match.start() : match.start("secret")]
@@ -311,7 +296,7 @@ class Redactor:
         return before + self.hide(match["secret"]) + after
 
     def _redact_jwt(self, match: re.Match[str]) -> str:
-        """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic
+        """Words are joined by dots. One pattern for them and for JSON web tokens (RFC 7519) would take quadratic
         time."""
         words = match[0].split(".")
         redacted: list[str] = []
@@ -331,8 +316,8 @@ class Redactor:
 
 
 def _content_member(node: Mapping[object, object]) -> str | None:
-    """Return the name of the member that is a document, a script or a file, which redaction by guesses would break:
-    the text of an MCP resource or the content of a descriptor (docs/protocol.md 9.2)."""
+    """Return the name of the member that is a document, a script or a file, which redaction by guesses would break: the
+    text of an MCP resource or the content of a descriptor (docs/protocol.md 9.2)."""
     if not isinstance(node.get("mimeType"), str):
         return None
     for name in ("text", "content", "blob", "data"):
@@ -359,12 +344,11 @@ def _kind_of_name(name: str, secret_endings: tuple[str, ...]) -> _NameKind:
 
 
 def _plain_name(name: str) -> str:
-    """Return a name in lower case and without punctuation."""
     return _NOT_PLAIN.sub("", _unescape_name(name).lower())
 
 
 def _unescape_name(name: str) -> str:
-    """Return a name decoded up to three times: percent-encoding, escapes of JavaScript, entities of HTML."""
+    """Decode up to three times: percent-encoding, escapes of JavaScript, entities of HTML."""
     if "%" not in name and "\\" not in name and "&" not in name:
         return name
     for _ in range(3):
@@ -375,9 +359,7 @@ def _unescape_name(name: str) -> str:
 
 class EvidenceRedactor(Redactor):
     """Redaction of the evidence of one call. It remembers the values that it removes; :meth:`with_values` returns a
-    redactor that also removes them where no name marks them. For one thread at a time.
-
-    ``secrets`` are the known values of the receiver."""
+    redactor that also removes them where no name marks them. For one thread at a time."""
 
     def __init__(self, secrets: KnownSecrets = KNOWN_SECRETS) -> None:
         super().__init__(secrets=secrets)
@@ -395,8 +377,8 @@ class EvidenceRedactor(Redactor):
         return REDACTED
 
     def remember(self, value: str) -> None:
-        """Remember a value as secret, also percent-decoded. In the value of a header, also the credentials after
-        ``Bearer`` and the like, and each cookie in ``name=value; name=value``."""
+        """Remember a value also percent-decoded; in the value of a header, also the credentials after ``Bearer`` and
+        the like, and each cookie in ``name=value; name=value``."""
         if value in self._values:
             return
         for text in (value, unquote_plus(value)):
@@ -415,7 +397,6 @@ class EvidenceRedactor(Redactor):
                 self._add_value(unquote_plus(part).strip())
 
     def _add_value(self, value: str) -> None:
-        """Remember a value, unless there are too many, or it is too short, too long, a common word or a placeholder."""
         # An app chooses how many values there are.
         max_values = 200
         # A shorter value is part of too many words, and is removed only beside its name. A longer one is content.
@@ -436,13 +417,11 @@ class EvidenceRedactor(Redactor):
         return "".join(map(super().text_by_rules, _split_into_pieces(text)))
 
     def redact_pairs(self, text: str) -> str:
-        """Return the body of a form redacted as by :meth:`text`, and by pairs of a secret name and its value outside of
-        URLs."""
+        """Redact as :meth:`text`, and also pairs of a secret name and its value outside of URLs."""
         return self._without_pairs(text, self.hide)
 
     def redact_line(self, text: str) -> str:
-        """Return a console line redacted as by :meth:`redact_pairs`. The values of its pairs are not remembered: they
-        may be words of a sentence."""
+        """The values of pairs are not remembered: they may be words of a sentence."""
         return self._without_pairs(text, lambda _: REDACTED)
 
     def _without_pairs(self, text: str, hide: Callable[[str], str]) -> str:
@@ -454,16 +433,14 @@ class EvidenceRedactor(Redactor):
         return self.text_by_rules(_PAIR.sub(replace, self.known.text(text)))
 
     def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
-        """Return JSON values without secrets, also in keys. Values of keys for which ``keep`` is true stay. With
-        ``keep``, a key that equals a remembered value is a field name of the format and stays, too.
-
-        Raises :class:`RecursionError` for data nested too deeply to search, which must not be stored."""
+        """Values of keys for which ``keep`` is true stay. With ``keep``, a key that equals a remembered value is a
+        field name of the format and stays, too. Raises :class:`RecursionError` for data nested too deeply to search,
+        which must not be stored."""
         names = () if keep is None else self._removed
         return self.tree_by_rules(self.known.tree(node, keep=keep, names=names, mask_files=False))
 
 
 def _split_into_pieces(text: str) -> Iterator[str]:
-    """Yield a long text in pieces that end with a line, else with a word."""
     start = 0
     while start < len(text):
         end = start + _PIECE
@@ -507,7 +484,7 @@ class Part:
     start: int
 
     def headers(self) -> Message:
-        """Return the headers. Half of a surrogate pair, which the parser takes for a byte, is a ``?``."""
+        """Half of a surrogate pair, which the parser takes for a byte, is a ``?``."""
         from email.parser import HeaderParser  # late: few texts are forms, and the parser takes long to load
 
         # The head begins with the line break of its boundary, which the parser would take for the end of the headers.
@@ -515,8 +492,7 @@ class Part:
 
 
 def multipart_parts(text: str) -> list[Part] | None:
-    """Return the parts of a multipart body (RFC 2046 5.1.1); ``None`` for any other text, none for an empty one.
-    Text before the first boundary does not count."""
+    """Return the parts of a multipart body (RFC 2046 5.1.1); ``None`` for any other text, none for an empty one."""
     start = 0
     if not text.startswith("--"):
         start = text.find("\n--") + 1
@@ -542,7 +518,6 @@ def multipart_parts(text: str) -> list[Part] | None:
 
 
 def with_contents(text: str, parts: Sequence[Part], contents: Iterable[str]) -> str:
-    """Return a multipart body with other ``contents`` of its parts."""
     pieces: list[str] = []
     position = 0
     for part, content in zip(parts, contents, strict=True):
@@ -553,8 +528,7 @@ def with_contents(text: str, parts: Sequence[Part], contents: Iterable[str]) -> 
 
 
 def form_data_parts(text: str) -> list[Part]:
-    """Return the parts of a text that is a form in several parts (RFC 7578), whatever its declared type; none of any
-    other text."""
+    """Return the parts of a form (RFC 7578), whatever its declared type; none of any other text."""
     if "--" not in text or "content-disposition" not in text.casefold():
         return []
     parts = multipart_parts(text) or []
@@ -564,7 +538,7 @@ def form_data_parts(text: str) -> list[Part]:
 
 
 def field_name(headers: Message) -> str | None:
-    """Return the name of the field in a part, decoded."""
+    """Return the decoded name."""
     from email.utils import collapse_rfc2231_value
 
     name = headers.get_param("name", header="content-disposition")
@@ -574,12 +548,11 @@ def field_name(headers: Message) -> str | None:
 
 
 def value_attributes(element: str) -> tuple[str, ...]:
-    """Return the names of the attributes with the value of a field in HTML; none for any other element."""
     return _VALUE_ATTRIBUTES.get(element.lower(), ())
 
 
 def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, int]]]:
-    """Yield the start tags of HTML, also in comments, each with the span of its content if that is without tags."""
+    """Read comments, too. A span is that of a tag's content if this is without tags."""
     position = 0
     # Tags are read up to here: the end of the text, or of a comment. One that is not closed extends to the end.
     limit = len(text)
@@ -613,7 +586,7 @@ def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, in
 
 @dataclass(frozen=True, slots=True)
 class _StartTag:
-    """A start tag in HTML, up to its ``>``: its element, its attributes, and where their values are, with quotes."""
+    """A start tag in HTML, up to its ``>``. ``spans`` are those of the values of its attributes, with quotes."""
 
     element: str
     attributes: Mapping[str, str]
@@ -622,7 +595,6 @@ class _StartTag:
 
 
 def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
-    """Read the attributes of a tag that begins with a match of ``_OPENING``, at most up to ``limit``."""
     text, position = opening.string, opening.end()
     attributes: dict[str, str] = {}
     spans: dict[str, tuple[int, int]] = {}
@@ -636,7 +608,7 @@ def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
 
 
 def _raw_content_span(text: str, tag: _StartTag, limit: int) -> tuple[int, int]:
-    """Return where the content of a ``<script>``, say, begins and ends: at its closing tag, else at ``limit``."""
+    """The content of a ``<script>``, say, ends at its closing tag, else at ``limit``."""
     begin = text.find(">", tag.end, limit) + 1
     if begin == 0:
         begin = limit
@@ -646,7 +618,6 @@ def _raw_content_span(text: str, tag: _StartTag, limit: int) -> tuple[int, int]:
 
 
 def attribute_value(written: str) -> str:
-    """Return the value of an attribute as it is written in HTML, without quotes and entities."""
     if written[:1] in ("'", '"'):
         written = written[1:].removesuffix(written[0])
     return without_entities(written)

@@ -26,11 +26,10 @@ _GRACE = 1.0
 
 
 def begin(work: Awaitable[T], on_error: Callable[[BaseException], object] = lambda _: None) -> asyncio.Task[T]:
-    """Run ``work`` as a task that is not awaited, and return the task. The caller holds it while it runs.
-
-    An exception is logged at once; asyncio would do so only when the task is collected. Work that owes an answer
-    delivers its expected errors itself; ``on_error`` delivers all others. It also gets a cancellation from inside the
-    work, such as that of a future, but not one of the task itself."""
+    """Run ``work`` as a task that is not awaited. The caller holds it while it runs. An exception is logged at once;
+    asyncio would do so only when the task is collected. Work that owes an answer delivers its expected errors itself;
+    ``on_error`` delivers all others. It also gets a cancellation from inside the work, such as that of a future, but
+    not one of the task itself."""
     name = getattr(work, "__qualname__", repr(work))
     task = asyncio.ensure_future(work)
     task.add_done_callback(partial(_report_error, name, on_error))
@@ -42,15 +41,14 @@ def spawn(
     tasks: set[asyncio.Task[Any]],
     on_error: Callable[[BaseException], object] = lambda _: None,
 ) -> None:
-    """Run ``work`` as :func:`begin` does. ``tasks`` holds the task while it runs, since the event loop keeps only a
-    weak reference."""
+    """As :func:`begin`, but ``tasks`` holds the task while it runs, since the event loop keeps only a weak
+    reference."""
     task = begin(work, on_error)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 
 
 def _report_error(name: str, on_error: Callable[[BaseException], object], task: asyncio.Task[Any]) -> None:
-    """Log the exception of an ended task and pass it to ``on_error``."""
     # Somebody cancelled the task itself, which is no error.
     if task.cancelled() and task.cancelling():
         return
@@ -68,10 +66,8 @@ def _report_error(name: str, on_error: Callable[[BaseException], object], task: 
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel tasks and wait until they have ended, for at most one second.
-
-    A task that ignores its cancellation goes on. Exceptions of the tasks are not raised. Ended tasks are not
-    affected."""
+    """Wait for at most one second: a task that ignores its cancellation goes on. Exceptions of the tasks are not
+    raised."""
     tasks = tuple(tasks)
     for task in tasks:
         task.cancel()
@@ -80,23 +76,21 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run blocking ``work`` in a thread and return its result.
-
-    Unlike :func:`asyncio.to_thread`, it returns only when the thread has ended, even if the caller is cancelled. Then
+    """Unlike :func:`asyncio.to_thread`, return only when the thread has ended, even if the caller is cancelled. Then
     the caller may remove files that the thread used."""
     call = partial(contextvars.copy_context().run, work, *args, **kwargs)
     return await finished(asyncio.get_running_loop().run_in_executor(None, call))
 
 
 async def in_thread_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return ``work(…)``, run in a thread if it is ``large`` work, which would hold the event loop."""
+    """A thread is for ``large`` work, which would hold the event loop."""
     if large:
         return await asyncio.to_thread(work, *args, **kwargs)
     return work(*args, **kwargs)
 
 
 async def finished(task: asyncio.Future[T]) -> T:
-    """Return the result of ``task``; a cancellation of the caller is raised only when the task has ended."""
+    """A cancellation of the caller is raised only when the task has ended."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -111,9 +105,8 @@ async def finished(task: asyncio.Future[T]) -> T:
 
 
 def drop(work: Awaitable[object]) -> None:
-    """Discard ``work`` that will not be awaited, without warnings. A task is cancelled.
-
-    Python would warn of a coroutine that was never awaited, asyncio of an exception that was never retrieved."""
+    """Discard work without warnings: Python would warn of a coroutine that was never awaited, asyncio of an exception
+    that was never retrieved. A task is cancelled."""
     if asyncio.iscoroutine(work):
         work.close()
     elif asyncio.isfuture(work):
@@ -123,10 +116,8 @@ def drop(work: Awaitable[object]) -> None:
 
 
 def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:
-    """Return the back-off in seconds after ``attempt`` failures in a row, counted from 1.
-
-    It is 0.1 s, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps clients that lost one server at the
-    same time from returning at the same time."""
+    """Return 0.1 s for the first attempt, 1, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps clients
+    that lost one server at the same time from returning at the same time."""
     doublings = min(attempt - 1, 60)
     delay = min(0.1 * 2.0**doublings, max_delay)
     return delay * random.uniform(0.5, 1.5)
@@ -150,7 +141,7 @@ class OpenedHere:
 
 
 def no_processes(what: str) -> UsageError:
-    """Return the error for an event loop that starts no processes: one of its kind is usual in notebooks on Windows."""
+    """An event loop that starts no processes is usual in notebooks on Windows."""
     return UsageError(
         f"the event loop of this program starts no processes, so it cannot start {what}; use transports.sync, or an "
         "asyncio.ProactorEventLoop in the place of a SelectorEventLoop (Windows)"
@@ -158,9 +149,8 @@ def no_processes(what: str) -> UsageError:
 
 
 class Owner:
-    """Owner of one open object: the event loop that opened it, in its process. Its sockets and pipes answer there only.
-
-    ``what`` is the object's name in errors: "session"."""
+    """The event loop that opened an object, in its process. Its sockets and pipes answer there only. ``what`` is the
+    object's name in errors: "session"."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -168,9 +158,7 @@ class Owner:
         self._pid = 0
 
     def take(self) -> None:
-        """Make the running event loop the owner.
-
-        Raises :class:`~transports.errors.UsageError` without a loop of asyncio."""
+        """Make the running event loop the owner."""
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -180,7 +168,7 @@ class Owner:
         self._pid = os.getpid()
 
     def require(self) -> None:
-        """Raise :class:`~transports.errors.UsageError` outside of the owner. Without an owner yet, do nothing."""
+        """Without an owner yet, do nothing."""
         if self._loop is None:
             return
         try:

@@ -41,7 +41,6 @@ _tracing: OtelTracing | None = None
 
 
 def trace_with(tracing: OtelTracing) -> None:
-    """Make spans with ``tracing`` from now on."""
     global _tracing
     _tracing = tracing
 
@@ -51,9 +50,7 @@ def is_tracing() -> bool:
 
 
 def span(name: str, attributes: Attributes, kind: Kind = "internal") -> AbstractContextManager[object]:
-    """Return a span for the work in its block.
-
-    An error that leaves the block is recorded by its :func:`error_type` alone, since messages may quote an app."""
+    """Of an error that leaves the block, only its :func:`error_type` is recorded, since messages may quote an app."""
     return _OFF if _tracing is None else _tracing.span(name, kind, attributes)
 
 
@@ -74,12 +71,11 @@ def continue_trace(carrier: Mapping[str, str]) -> AbstractContextManager[object]
 
 
 def propagation_headers() -> Mapping[str, str]:
-    """Return the headers by which a server continues the current trace (W3C Trace Context), without baggage."""
+    """Return headers of W3C Trace Context, without baggage."""
     return {} if _tracing is None else _tracing.headers()
 
 
 def error_type(error: BaseException) -> str:
-    """Return the value of ``error.type`` for an error: its code, else the name of its class."""
     if isinstance(error, asyncio.CancelledError):
         return "CANCELLED"
     # Some exceptions carry an ABPError, such as RetryRequest.
@@ -92,9 +88,8 @@ def error_type(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. ``name``, ``unit`` (UCUM) and ``labels`` are those of OpenTelemetry.
-
-    ``value`` returns the current value of a gauge; values of other metrics come from :func:`record`."""
+    """``name``, ``unit`` (UCUM) and ``labels`` are those of OpenTelemetry. ``value`` returns the current value of a
+    gauge; values of other metrics come from :func:`record`."""
 
     name: str
     kind: Literal["histogram", "counter", "gauge"]
@@ -106,7 +101,7 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """Name for Prometheus, by OpenTelemetry's rules: ``_`` for dots, the unit, ``_total`` for a counter."""
+        """The rules are OpenTelemetry's: ``_`` for dots, the unit, ``_total`` for a counter."""
         name = self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "")
         if self.kind == "counter":
             name += "_total"
@@ -148,7 +143,6 @@ _seen: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
 
 def add_sink(sink: Sink) -> None:
-    """Add a sink: from now on measurements are sent to it, too."""
     global _sinks
     _sinks = (*_sinks, sink)
 
@@ -164,7 +158,7 @@ def recording(sink: Sink) -> Iterator[None]:
 
 
 def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None) -> None:
-    """Add a measurement to a histogram or a counter. After 200 different values of a label, others are ``_OTHER``."""
+    """After 200 different values of a label, others are ``_OTHER``."""
     if _sinks:
         bounded = {name: _bounded_label(metric, name, text) for name, text in (labels or {}).items()}
         for sink in _sinks:
@@ -172,8 +166,8 @@ def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None
 
 
 def _bounded_label(metric: Metric, label: str, text: str) -> str:
-    """Return the value of a label, or ``_OTHER``: apps choose the names of their capabilities and the codes of their
-    errors."""
+    """Apps choose the names of their capabilities and the codes of their errors, so they may not make any number of
+    series."""
     max_values = 200
     seen = _seen[metric.name, label]
     if text not in seen:
@@ -186,9 +180,7 @@ def _bounded_label(metric: Metric, label: str, text: str) -> str:
 def observing_call(
     call: str, capability: str, transport: str, capabilities: Container[str]
 ) -> AbstractContextManager[object]:
-    """Return a context for a call of ``capability`` with the id ``call``: a span and a measurement.
-
-    The span follows OpenTelemetry's conventions for the execution of a tool. A capability that is none of
+    """The span follows OpenTelemetry's conventions for the execution of a tool. A capability that is none of
     ``capabilities`` is a caller's free text, which is not kept."""
     if _tracing is None and not _sinks:
         return _OFF
@@ -198,7 +190,6 @@ def observing_call(
 
 @contextmanager
 def _observing_call(call: str, capability: str, transport: str) -> Iterator[None]:
-    """Make a span for the call in the block, and record its duration."""
     labels = {"abp.capability": capability, "abp.transport": transport}
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": capability, "gen_ai.tool.call.id": call}
     started = time.perf_counter()
@@ -213,7 +204,6 @@ def _observing_call(call: str, capability: str, transport: str) -> Iterator[None
 
 
 def traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind = "internal") -> Awaitable[_T]:
-    """Return ``work``, in a :func:`span` if spans are made."""
     return work if _tracing is None else _traced(work, name, attributes, kind)
 
 
@@ -223,9 +213,8 @@ async def _traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: 
 
 
 def use_global_providers() -> None:
-    """Send spans and measurements to the global providers of OpenTelemetry, once the application has set them.
-
-    Until then each call does nothing, so it may be called any number of times."""
+    """Use the providers once the application has set them. Until then each call does nothing, so it may be called any
+    number of times."""
     api = sys.modules.get("opentelemetry.trace")
     # The MCP SDK always loads the API of traces, which then has a placeholder.
     has_tracers = api is not None and not type(api.get_tracer_provider()).__module__.startswith("opentelemetry.trace")

@@ -38,7 +38,7 @@ class OtelTracing:
 
     @contextmanager
     def span(self, name: str, kind: Kind, attributes: Attributes) -> Iterator[None]:
-        """Make a span for the block. Of an exception it records the type alone: messages may quote an app."""
+        """Of an exception only the type is recorded: messages may quote an app."""
         with self._tracer.start_as_current_span(
             name, kind=_KINDS[kind], attributes=attributes, record_exception=False, set_status_on_exception=False
         ):
@@ -57,7 +57,6 @@ class OtelTracing:
         current.set_status(StatusCode.ERROR)
 
     def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Return a context in which spans continue the trace of these headers, if they hold a valid one."""
         extracted = _PROPAGATOR.extract(dict(carrier), context.get_current())
         remote = trace.get_current_span(extracted).get_span_context()
         if not remote.is_valid or not remote.is_remote:
@@ -80,8 +79,6 @@ def _attached(extracted: context.Context) -> Iterator[None]:
 
 
 class OtelMetrics:
-    """Instruments of a meter for all metrics."""
-
     def __init__(self, meter: Meter) -> None:
         self._instruments: dict[str, Counter | Histogram] = {}
         for metric in METRICS:
@@ -112,7 +109,7 @@ def _observe(metric: Metric, _: CallbackOptions) -> list[Observation]:
 
 
 def use_global_providers() -> None:
-    """Use the providers that the application has set, but not placeholders of the API, which do nothing yet."""
+    """Placeholders of the API are not used, since they do nothing yet."""
     tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
     if "traces" not in _used and not type(tracers).__module__.startswith("opentelemetry.trace"):
         _used.add("traces")
@@ -124,9 +121,8 @@ def use_global_providers() -> None:
 
 
 def _stamp_log_records() -> None:
-    """Give log records of this package the ids of the trace and the span: ``otelTraceID``, ``otelSpanID``.
-
-    The names are those of OpenTelemetry's own instrumentation of :mod:`logging`."""
+    """The names ``otelTraceID`` and ``otelSpanID`` are those of OpenTelemetry's own instrumentation of
+    :mod:`logging`."""
     make = logging.getLogRecordFactory()
 
     def make_stamped(*args: Any, **options: Any) -> logging.LogRecord:

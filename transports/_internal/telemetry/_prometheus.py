@@ -17,10 +17,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Exposition:
-    """Metrics of this process for one server, from its start on. Its ``registry`` takes further metrics of the server.
-
-    Each exposition has a registry of its own, so that two servers in one process do not share series. ``version`` is
-    that of this package. Process metrics (``process_resident_memory_bytes``, …) exist on Linux only."""
+    """Each exposition has a registry of its own, so that two servers in one process do not share series. Process
+    metrics (``process_resident_memory_bytes``, …) exist on Linux only."""
 
     def __init__(self, version: str) -> None:
         self.registry = registry = CollectorRegistry()
@@ -47,7 +45,6 @@ class Exposition:
             yield self
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        """Add a measurement; an unknown label is empty."""
         series = self._series[metric.name]
         if metric.labels:
             series = series.labels(*(labels.get(name, "") for name in metric.labels))
