@@ -86,9 +86,8 @@ class Golden:
             raise AssertionError(f"{difference}; {advice}")
 
     def _write_golden(self, data: bytes, golden: Path, update: Path, tolerance: int, differing: float) -> None:
-        """Write a golden file, and note in the folder ``update`` that this test wrote it.
-
-        If another test has written it in this run, only compare."""
+        """Note in the folder ``update`` that this test wrote the file. If another test has written it in this run, only
+        compare."""
         __tracebackhide__ = True
         update.mkdir(parents=True, exist_ok=True)
         note = update / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
@@ -109,8 +108,7 @@ class Golden:
                 )
 
     def _describe_difference(self, data: bytes, golden: Path, tolerance: int, differing: float) -> str:
-        """Return a description of the difference between a result and a golden file, with the path of a copy of the
-        result; an empty text if they are equal."""
+        """Return an empty text if the result is equal to the golden file."""
         if not golden.is_file():
             return f"no golden file {golden}; look at the result, {self._keep_result(data, golden)}"
         expected = golden.read_bytes()
@@ -135,7 +133,6 @@ class Golden:
         return result
 
     def _compare_images(self, data: bytes, expected: bytes, golden: Path, tolerance: int, differing: float) -> str:
-        """Return a description of the difference between two images, or an empty text, and write a picture of it."""
         with needing("Pillow", "test"):
             import PIL.Image  # noqa: F401 - the functions below need it
 
@@ -186,7 +183,7 @@ def _read_frames(data: bytes) -> list[Image]:
 
 
 def _as_rgba(frame: Image) -> Image:
-    """Return a frame in mode RGBA. Pillow itself would make all greys above 255 of 65,535 white."""
+    """Pillow itself would make all greys above 255 of 65,535 white."""
     from PIL import Image
 
     if frame.mode.startswith("I;16"):
@@ -198,7 +195,7 @@ def _as_rgba(frame: Image) -> Image:
 
 
 def _is_plain_name(path: Path, folder: Path) -> bool:
-    """Return whether ``path`` can be that of a file directly in ``folder``, be it there or not."""
+    """The file need not exist."""
     try:
         if path.resolve().parent != folder.resolve():
             return False
@@ -212,7 +209,6 @@ def _is_plain_name(path: Path, folder: Path) -> bool:
 
 
 def _read_result(actual: ArtifactRef | Path | bytes) -> bytes:
-    """Return the bytes of a result: of an artifact, of a file, or as given."""
     __tracebackhide__ = True
     if isinstance(actual, bytes):
         return actual
@@ -230,7 +226,7 @@ def _read_result(actual: ArtifactRef | Path | bytes) -> bytes:
 
 
 def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
-    """Return the differing lines of two texts, or an empty text if they are binary or too long to compare."""
+    """Return an empty text if the texts are binary or too long to compare."""
     max_bytes = 200_000
     max_lines = 40
     max_width = 300
@@ -286,7 +282,7 @@ def _mark_differences(actual: Image, golden_image: Image, tolerance: int) -> tup
 
 
 def _compare_pdfs(data: bytes, expected: bytes, golden: Path) -> str:
-    """Return a description of the difference between the texts of two PDFs, or an empty text."""
+    """Return an empty text if the PDFs have the same texts."""
     with needing("pypdfium2", "test"):
         from pypdfium2 import PdfiumError
 
@@ -308,7 +304,6 @@ def _compare_pdfs(data: bytes, expected: bytes, golden: Path) -> str:
 
 
 def _page_texts(data: bytes) -> list[str]:
-    """Return the text of every page, with white space collapsed."""
     import pypdfium2
 
     with pypdfium2.PdfDocument(data) as document:

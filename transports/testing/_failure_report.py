@@ -34,18 +34,15 @@ class _WatchedPage(NamedTuple):
 
 
 class _WatchedView(NamedTuple):
-    """A view to report. Without ``run`` it is written by the test's own event loop."""
+    """Without ``run`` the view is written by the test's own event loop."""
 
     view: View
     run: Run | None
 
 
 class FailureReport:
-    """Report of one test, written only if the test fails.
-
-    During the test, recordings go to the folder ``recordings``. ``folder`` is the folder of the report, created with
-    its first file. ``artifacts`` is the folder of the test's store.
-    """
+    """Report of one test, written only if the test fails. During the test, recordings go to the folder ``recordings``.
+    ``folder`` is created with its first file. ``artifacts`` is the folder of the test's store."""
 
     def __init__(self, folder: Path, *, artifacts: Path, recordings: Path) -> None:
         self._folder = folder
@@ -57,16 +54,12 @@ class FailureReport:
         self._page: _WatchedPage | None = None
 
     def new_recording(self) -> Path:
-        """Return the file for recording another session of the test: ``session.jsonl``, ``session-2.jsonl``, …"""
         self._sessions.append(self._recordings / _numbered("session.jsonl", len(self._sessions) + 1))
         return self._sessions[-1]
 
     def write(self) -> str:
-        """Write the report and return a summary of its files.
-
-        Without anything to write no folder is created. The sessions may still be open: a recording is valid up to its
-        last whole line.
-        """
+        """Return a summary of the files. Without anything to write no folder is created. The sessions may still be
+        open: a recording is valid up to its last whole line."""
         written: list[str] = []
         for recording in self._sessions:
             written += self._keep_recording(recording)
@@ -82,7 +75,6 @@ class FailureReport:
         return "\n".join([*self._view_notes(), summary])
 
     def _view_notes(self) -> list[str]:
-        """Return the first violations and warnings of each watched view, without secrets, and forget the views."""
         redactor = Redactor()
         lines: list[str] = []
         for watched in self._views:
@@ -92,7 +84,6 @@ class FailureReport:
         return lines
 
     def _write_page(self) -> list[str]:
-        """Write the problems of the watched page, and return the name of their file, if there is one."""
         watched = self._page
         self._page = None
         if watched is not None:
@@ -112,7 +103,7 @@ class FailureReport:
         return sorted(file.name for file in self._folder.glob("view*.*"))
 
     def _write_traces(self) -> list[str]:
-        """End and write the traces. Return the names of all traces, each with the command that shows it."""
+        """Return the names of all traces, each with the command that shows it."""
         traced = self._traced
         self._traced = []
         for number, page in enumerate(traced, 1):
@@ -123,7 +114,7 @@ class FailureReport:
         ]
 
     def _keep_recording(self, recording: Path) -> list[str]:
-        """Copy a recording with its content, write its log, and return their names; none for an empty recording."""
+        """Return the names of the recording and its log; none for an empty recording."""
         if not recording.is_file():
             return []
         has_only_header = recording.read_bytes().count(b"\n") < 2
@@ -141,7 +132,6 @@ class FailureReport:
         return [copy.name, log.name]
 
     def _copy_artifacts(self) -> bool:
-        """Copy the files of the store without its bookkeeping, and return whether there were any."""
         if not self._artifacts.is_dir():
             return False
         files = [file for file in self._artifacts.iterdir() if file.is_file() and not file.name.startswith(".")]
@@ -151,16 +141,12 @@ class FailureReport:
         return bool(files)
 
     def watch_page(self, transport: Transport, run: Run) -> None:
-        """Register the page of a blocking session, for :meth:`write` to report its problems.
-
-        ``run`` runs work in the session's loop.
-        """
+        """Register the page for :meth:`write` to report its problems. ``run`` runs work in the session's loop."""
         page = page_of(transport)
         if page is not None:
             self._page = _WatchedPage(page, run)
 
     async def _write_problems(self, transport: HasPage) -> None:
-        """Write script errors, failed requests and the last console lines of a page to ``page.txt``, if any."""
         if transport.page is None:
             return
         problems = await read_problems(transport.page)
@@ -170,13 +156,13 @@ class FailureReport:
             (self._folder / "page.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def watch_view(self, view: View, run: Run) -> None:
-        """Register a view, before it is opened, for :meth:`write` to report it. ``run`` runs work in its loop."""
+        """Register a view, before it is opened. ``run`` runs work in its loop."""
         self._views.append(_WatchedView(view, run))
 
     @contextlib.asynccontextmanager
     async def keeping_view(self, view: View) -> AsyncIterator[View]:
-        """Open a view in the test's own event loop, and report it if it does not open, or if an exception leaves the
-        block, except that of ``pytest.skip``."""
+        """Report a view in the test's own event loop if it does not open, or if an exception leaves the block, except
+        that of ``pytest.skip``."""
         self._views.append(_WatchedView(view, None))
         number = len(self._views)
         async with contextlib.AsyncExitStack() as stack:
@@ -200,17 +186,13 @@ class FailureReport:
             await view.frame.page.screenshot(path=picture, timeout=5000)
 
     def start_trace(self, transport: Transport) -> None:
-        """Start a Playwright trace of a blocking session, if it has a page.
-
-        The trace ends with :meth:`write`, which keeps it, or with :meth:`discard_trace`.
-        """
+        """The trace ends with :meth:`write`, which keeps it, or with :meth:`discard_trace`."""
         page = page_of(transport)
         if page is not None:
             SHARED.run(_start_trace(page))
             self._traced.append(page)
 
     def discard_trace(self) -> None:
-        """End the traces without keeping them, unless they have been written."""
         traced = self._traced
         self._traced = []
         for page in traced:
@@ -218,11 +200,8 @@ class FailureReport:
 
     @contextlib.asynccontextmanager
     async def tracing(self, transport: Transport) -> AsyncIterator[None]:
-        """Trace a session in the test's own event loop, if it has a page.
-
-        The trace and the problems of the page are kept if an exception leaves the block, except that of
-        ``pytest.skip``.
-        """
+        """Trace a session in the test's own event loop. The trace and the problems of the page are kept if an exception
+        leaves the block, except that of ``pytest.skip``."""
         page = page_of(transport)
         if page is None:
             yield
@@ -241,7 +220,6 @@ class FailureReport:
 
 
 def _numbered(name: str, number: int) -> str:
-    """Return ``trace.zip``, ``trace-2.zip``, ``trace-3.zip``, …"""
     if number == 1:
         return name
     stem, ending = name.split(".")
@@ -263,18 +241,14 @@ def _view_as_json(view: View) -> object:
 
 
 def write_log(recording: Path, log: Path) -> None:
-    """Write a recording as readable text, a line for each message.
-
-    A line has the seconds since the beginning, the direction, the kind, and the first 1,000 characters as JSON. Content
-    is named, not shown. An incomplete last line is left out.
-    """
+    """A line has the seconds since the beginning, the direction, the kind, and the first 1,000 characters as JSON.
+    Content is named, not shown. An incomplete last line is left out."""
     # After the header, up to the last whole line.
     lines = recording.read_text(encoding="utf-8").split("\n")[1:-1]
     log.write_text("".join(f"{_log_line(json.loads(line))}\n" for line in lines), encoding="utf-8")
 
 
 def _log_line(entry: dict[str, Any]) -> str:
-    """Return an entry of a recording as a line of text, such as ``    0.012 → ask 3 initialize {"payload": {}}``."""
     action = entry["does"]
     direction = "→" if action == "ask" else "←"
     names = " ".join(str(entry[key]) for key in ("n", "kind", "type") if key in entry)

@@ -57,7 +57,6 @@ _NO_LOOP = "_abp_no_running_loop"
 
 
 def number_option(config: pytest.Config, name: str) -> float | None:
-    """Return the number of an option, or of the ini key of the same name, or ``None``."""
     text = config.getoption(f"abp_{name}") or config.getini(f"abp_{name}")
     if not text:
         return None
@@ -71,7 +70,6 @@ def number_option(config: pytest.Config, name: str) -> float | None:
 
 
 def browser_options(config: pytest.Config) -> dict[str, Any]:
-    """Return the options of browsers that are started for tests, from the command line and the ini file."""
     options: dict[str, Any] = {}
     slow_mo = number_option(config, "slowmo")
     if slow_mo is not None:
@@ -82,7 +80,7 @@ def browser_options(config: pytest.Config) -> dict[str, Any]:
 
 
 def evidence_option(config: pytest.Config) -> dict[str, Any]:
-    """Return the option ``evidence`` of :func:`transports.connect`, if the command line or the ini file names kinds."""
+    """Return no option if neither the command line nor the ini file names kinds."""
     text = str(config.getoption("--abp-evidence") or config.getini("abp_evidence"))
     if not text:
         return {}
@@ -92,9 +90,8 @@ def evidence_option(config: pytest.Config) -> dict[str, Any]:
 
 
 def traces_here(options: Mapping[str, Any]) -> bool:
-    """Return whether the plugin traces a session with these options of :func:`transports.connect`.
-
-    It does not in a page of the test, nor if calls have traces, since a browser makes one trace at a time."""
+    """A page of the test is not traced, nor are sessions whose calls have traces, since a browser makes one trace at a
+    time."""
     evidence = options.get("evidence")
     return "page" not in options and not (evidence and "trace" in evidence.kinds())
 
@@ -104,7 +101,6 @@ def output_folder(config: pytest.Config) -> Path:
 
 
 def is_server(target: str) -> bool:
-    """Return whether a target is an MCP server, or a recording, which may be one of an MCP server."""
     return target.lower().startswith(("mcp", "replay:"))
 
 
@@ -116,14 +112,12 @@ def starts_browser(target: str, options: Mapping[str, object], *, shows_views: b
 
 
 def new_run_name() -> str:
-    """Return the name of this run's folder, such as ``20260131-120000-4711``."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def remove_older_runs(folder: Path, name: str, keep: int) -> None:
-    """Remove the folders of older runs, so that ``keep`` runs are left, including the run ``name``.
-
-    Nothing is removed if this run has left no folder. Folders of unfinished runs and folders with other names stay."""
+    """Leave ``keep`` runs, including the run ``name``. Nothing is removed if this run has left no folder. Folders of
+    unfinished runs and folders with other names stay."""
     if not (folder / name).is_dir():
         return
     older_runs = sorted(path for path in folder.iterdir() if _RUN_NAME.fullmatch(path.name) and path.name != name)
@@ -134,7 +128,6 @@ def remove_older_runs(folder: Path, name: str, keep: int) -> None:
 
 
 def _is_active(name: str) -> bool:
-    """Return whether the process of another run is still there."""
     import psutil
 
     pid = int(name.rpartition("-")[2])
@@ -220,8 +213,7 @@ def pytest_runtest_makereport(
 
 
 def _leave_callers_lines(item: pytest.Item, call: pytest.CallInfo[None]) -> ABPError | None:
-    """Leave only the caller's lines in the traceback of an error of this package, unless pytest was started with
-    ``--full-trace``. Return the error instead if it has no such lines."""
+    """If the error has no such lines, return it instead. With ``--full-trace`` nothing is changed."""
     if call.excinfo is None:
         return None
     error = call.excinfo.value
@@ -273,13 +265,11 @@ def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Pass the name of the run to a worker of pytest-xdist."""
     node.workerinput["abp_run"] = node.config.stash[_RUN]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove reports of older runs, if this run has written some."""
     config = session.config
     if not hasattr(config, "workerinput"):
         remove_older_runs(output_folder(config), config.stash[_RUN], int(number_option(config, "keep_runs") or 1))
@@ -321,7 +311,6 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
 
 
 def _address_of(target: str, request: pytest.FixtureRequest, serve_page: Callable[[Path], str]) -> str:
-    """Return the address of a target, which may be a file beside the test (see :func:`abp_target`)."""
     file = request.path.parent / target
     is_file_name = file.suffix in (".html", ".htm", ".py", ".jsonl") and ":" not in target
     if not is_file_name:
@@ -481,7 +470,6 @@ def abp_open_view_async(
 
 
 def _session_options(request: pytest.FixtureRequest, target: str, transport: str) -> dict[str, Any]:
-    """Return the options of :func:`transports.connect` from the command line, the marker and the test's fixtures."""
     options: dict[str, Any] = {}
     timeout = number_option(request.config, "timeout")
     if timeout is not None:
@@ -505,7 +493,6 @@ def _session_options(request: pytest.FixtureRequest, target: str, transport: str
 
 
 def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport:
-    """Return the report of a test, which is written if the test fails."""
     from ._failure_report import FailureReport
 
     report = FailureReport(
@@ -516,7 +503,6 @@ def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport
 
 
 def _report_folder(request: pytest.FixtureRequest) -> Path:
-    """Return the folder of a test in the output folder of the run. It is created with its first file."""
     test = request.node.nodeid
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", test).strip("-.")
     parameters = test.partition("[")[2].removesuffix("]")
@@ -530,7 +516,6 @@ def _report_folder(request: pytest.FixtureRequest) -> Path:
 
 @contextlib.contextmanager
 def serve_fixture_app() -> Iterator[Fixture]:
-    """Serve the reference app on 127.0.0.1, in the event loop of the blocking API."""
     from webapp_fixture import serve
 
     user = _LoopUser()
@@ -549,9 +534,7 @@ def serve_fixture_app() -> Iterator[Fixture]:
 
 @contextlib.contextmanager
 def serve_pages() -> Iterator[Callable[[Path], str]]:
-    """Yield a function that serves an HTML file and returns its address.
-
-    The file's folder is served on 127.0.0.1, by a thread, until the block ends."""
+    """The file's folder is served on 127.0.0.1, by a thread, until the block ends."""
     servers: dict[Path, ThreadingHTTPServer] = {}
 
     def address_of(page: Path) -> str:
@@ -582,7 +565,7 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 
 
 class _LoopUser:
-    """User of the blocking API's loop, which keeps it alive. Has nothing to close when the program ends."""
+    """A user keeps the blocking API's loop alive. It has nothing to close when the program ends."""
 
     def finish(self) -> None:
         pass

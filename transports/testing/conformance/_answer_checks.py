@@ -220,7 +220,7 @@ def _judge_answer_size(app: Evidence) -> Iterator[str]:
 
 
 def _json_bytes(value: object) -> int:
-    """Return the bytes of an answer as JSON; 0 if it holds content, which other checks measure."""
+    """Return 0 if the answer holds content, which other checks measure."""
     try:
         if find(value, heuristics=None):
             return 0
@@ -262,7 +262,6 @@ def _progress_faults(payload: object) -> Iterator[str]:
 
 
 def _require_downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
-    """Return the downloads among the contents of all answers. Without one, the rule does not apply."""
     downloads = [(name, item) for name, item in app.contents if isinstance(item.node.get("downloadUrl"), str)]
     if not downloads:
         raise NotApplicable("no answer held a downloadUrl")
@@ -270,7 +269,6 @@ def _require_downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
 
 
 def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError, str]]:
-    """Yield the error of each content that could not be read, and the text of a finding about it."""
     for name, item in contents:
         if item.error is not None:
             yield item.error, f"{name}: {item.error.message}"

@@ -27,7 +27,6 @@ def _require_capability(app: Evidence) -> None:
 
 
 def _schema_error(schema: object) -> str | None:
-    """Return the reason why a value is not a JSON Schema (2020-12 by default); ``None`` if it is one."""
     if not isinstance(schema, Mapping | bool):
         return "it is not an object"
     if isinstance(schema, Mapping):
@@ -144,8 +143,7 @@ def _judge_declared_content(app: Evidence) -> Iterator[str]:
 
 
 def _keys_to_declare(trial: Trial) -> dict[str, set[str]]:
-    """Return by place the keys that a schema should have for the content there. Content without fields of its own, such
-    as an ArrayBuffer, has none."""
+    """Return the keys by place. Content without fields of its own, such as an ArrayBuffer, has none."""
     keys_by_place: dict[str, set[str]] = {}
     for item in trial.contents:
         if "downloadUrl" in item.node:
@@ -176,7 +174,6 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
 
 
 def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
-    """Yield every call that was made, the faulty ones too, with a name for findings."""
     yield "an unknown capability", app.unknown_call
     for trial in app.trials:
         if trial.call is not None:
@@ -268,8 +265,7 @@ def _judge_wrong_type(app: Evidence) -> Iterator[str]:
 
 
 def _wrong_refusal(trial: Trial, description: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
-    """Yield what is wrong with the answer to a call with faulty parameters, which should be refused with one of
-    ``codes``. ``description`` says which call that is."""
+    """The call should be refused with one of ``codes``. ``description`` says which call it is."""
     if exchange.error is not None:
         # The app threw, or did not answer. If it does that with valid parameters too, the checks answers.* report it.
         # A ProtocolError then concerns only the content of its answer.
@@ -372,7 +368,6 @@ def _judge_running(app: Evidence) -> Iterator[str]:
 
 
 def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
-    """Yield what is wrong with the answers to the first cancel of a running call, and to the call itself."""
     cancel = cancellation.first
     call = cancellation.call
     if not _says_cancelled(cancel) and _ran_when_cancelled(cancellation):
@@ -388,7 +383,7 @@ def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
 
 
 def _ran_when_cancelled(cancellation: Cancellation) -> bool:
-    """Return whether a call certainly did not end by itself before the cancel could take effect."""
+    """A call counts only if it certainly did not end by itself before the cancel could take effect."""
     # Possible although the app refused the cancel, since an embedding page ends the call regardless of the app.
     if _says_cancelled(cancellation.call):
         return True
@@ -450,7 +445,7 @@ _SOURCE = "docs/webmcp.md, What makes a good tool"
 
 
 def _require_facts(app: Evidence, part: str) -> list[Mapping[str, Any]]:
-    """Return the facts about the ``tools`` or the ``forms`` of the page. Without any, the rule does not apply."""
+    """``part`` is ``tools`` or ``forms``. Without any, the rule does not apply."""
     if not app.tool_facts:
         if app.open_error:
             raise NotApplicable(f"the tools could not be inspected: {app.open_error}")

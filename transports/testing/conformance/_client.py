@@ -39,12 +39,10 @@ _HEAD = 4096
 
 
 class Client:
-    """Client of one app, over transports of ``make_transport``, which returns each unopened.
-
-    Requests never raise: a failure is the ``error`` of the :class:`~._evidence.Exchange`. After a break the next
-    request opens a new connection and initializes the app again. Questions of the app (elicitation) are answered with
-    the app's default, or declined. ``timeout`` in seconds is for every request but calls.
-    """
+    """``make_transport`` returns an unopened transport. Requests never raise: a failure is the ``error`` of the
+    :class:`~._evidence.Exchange`. After a break the next request opens a new connection and initializes the app again.
+    Questions of the app (elicitation) are answered with the app's default, or declined. ``timeout`` in seconds is for
+    every request but calls."""
 
     def __init__(self, make_transport: Callable[[], Transport], *, timeout: float) -> None:
         self._make_transport = make_transport
@@ -66,12 +64,11 @@ class Client:
 
     @property
     def transport(self) -> Transport:
-        """Open transport. To be used only while there is a connection."""
         assert self._transport is not None
         return self._transport
 
     async def connect(self) -> None:
-        """Open a new connection, after closing the current one. Raises :class:`~transports.errors.ABPError`."""
+        """The current connection is closed first."""
         await self.disconnect()
         transport = self._make_transport()
         await transport.__aenter__()
@@ -86,7 +83,7 @@ class Client:
         self._transport = self._listener = None
 
     async def initialize(self) -> Exchange:
-        """Send ``initialize``. Every later connection begins with it too."""
+        """Every later connection begins with ``initialize``, too."""
         self._initialize_again = False
         broken = await self._reconnect()
         if broken is not None:
@@ -95,16 +92,13 @@ class Client:
         return await self._exchange(Message("initialize", initialize_params("abp-conformance")), self._timeout)
 
     async def request(self, kind: str, payload: object = None) -> Exchange:
-        """Send a request of the type ``kind``, which the app should answer at once."""
         return await self._send_request(Message(kind, payload), self._timeout)
 
     async def call(
         self, capability: str, params: Mapping[str, object], timeout: float, call_id: str | None = None
     ) -> Exchange:
-        """Call a capability, which should answer within ``timeout`` seconds.
-
-        The connection is closed if there is no answer :data:`GRACE` seconds later. ``call_id`` is random by default.
-        """
+        """The app should answer within ``timeout`` seconds. The connection is closed if there is no answer
+        :data:`GRACE` seconds later. ``call_id`` is random by default."""
         call_id = call_id or new_id()
         options = {"timeout": round(timeout * 1000), "progressToken": call_id, "callId": call_id}
         prepared, content = prepare_params(dict(params))
@@ -113,7 +107,7 @@ class Client:
         return await self._send_request(message, timeout + GRACE)
 
     async def notify(self, kind: str, payload: object) -> Exchange:
-        """Send a message that has no reply. Without a connection nothing is sent."""
+        """Without a connection nothing is sent."""
         exchange = Exchange()
         try:
             if self._transport is not None:
@@ -126,7 +120,7 @@ class Client:
         return await self._reconnect() or await self._exchange(message, timeout)
 
     async def _reconnect(self) -> Exchange | None:
-        """Reconnect after a break. Return the failed exchange, or ``None`` if there is a connection."""
+        """Return the failed exchange, or ``None`` if there is a connection."""
         if self._transport is not None:
             return None
         try:
@@ -141,7 +135,6 @@ class Client:
         return initialized
 
     async def _exchange(self, message: Message, timeout: float) -> Exchange:
-        """Send a request over the open connection, and close the connection after a failure of it."""
         exchange = Exchange()
         # _listen() adds what arrives meanwhile to these lists.
         self._progress = exchange.progress
@@ -166,7 +159,7 @@ class Client:
         return exchange
 
     async def _listen(self, transport: Transport) -> None:
-        """Process events until the transport closes. Progress belongs to the current exchange: there is only one."""
+        """Progress belongs to the current exchange: there is only one."""
         async for message in transport.events():
             match message.type:
                 case "progress":
@@ -185,21 +178,16 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ContentMeter:
-    """Measurement of the binaries in one answer.
-
-    ``transport`` is the transport of the answer, ``None`` if it broke, and ``sender`` the document that answered, if
-    known. ``allow_private`` allows downloads from private addresses. Each binary may take 20 seconds.
-    """
+    """``transport`` is that of the answer, ``None`` if it broke, and ``sender`` the document that answered, if known.
+    Each binary may take 20 seconds."""
 
     transport: Transport | None
     sender: Sender | None
     allow_private: bool
 
     async def measure(self, data: object) -> list[ContentItem]:
-        """Return every binary in ``data``, measured. Unreadable content is an item with an ``error``.
-
-        Raises :class:`~transports.errors.ProtocolError` for data that is nested deeper than docs/protocol.md 1.3
-        allows."""
+        """Unreadable content is an item with an ``error``. Raises :class:`~transports.errors.ProtocolError` for data
+        that is nested deeper than docs/protocol.md 1.3 allows."""
         return [await self._measure(found, _descriptor(data, found)) for found in find(data)]
 
     async def _measure(self, content: Found, node: Mapping[str, object]) -> ContentItem:

@@ -33,7 +33,7 @@ Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp"
 
 
 class Finding(NamedTuple):
-    """A breach of a rule, and how to ``fix`` it, empty for the advice of the rule itself."""
+    """An empty ``fix`` stands for the advice of the rule itself."""
 
     text: str
     fix: str = ""
@@ -41,11 +41,10 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Exchange:
-    """Request and its outcome: the raw ``answer``, with its content, or an ``error``. Neither if it was never made.
-
-    ``seconds`` is the duration, ``effects`` are the side effects, ``progress`` the raw payloads of progress events,
-    ``outputs`` the number of files captured beside the answer, such as a printed page, and ``sender`` the document that
-    answered, if known. ``server_call`` is what a view is shown of a call."""
+    """The raw ``answer``, with its content, or an ``error``; neither if the request was never made. ``effects`` are the
+    side effects, ``progress`` the raw payloads of progress events, ``outputs`` the number of files captured beside the
+    answer, such as a printed page, and ``sender`` the document that answered, if known. ``server_call`` is what a view
+    is shown of a call."""
 
     answer: object = None
     error: ABPError | None = None
@@ -58,25 +57,20 @@ class Exchange:
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """The answer if it is an object, otherwise an empty object."""
         return members_of(self.answer)
 
     @property
     def succeeded(self) -> bool:
-        """True if the answer has ``success: true``."""
         return self.fields.get("success") is True
 
     @property
     def code(self) -> object:
-        """Raw code of the app's error; ``None`` without one."""
         return members_of(self.fields.get("error")).get("code")
 
 
 @dataclass(slots=True)
 class ContentItem:
-    """Binary of an answer.
-
-    ``place`` is its path in the data, ``node`` its raw descriptor (empty without one), and ``binary`` the recognised
+    """``place`` is the path in the data, ``node`` the raw descriptor (empty without one), and ``binary`` the recognised
     content, if it could be read at all. ``size`` in bytes and ``head``, the first 4 KiB, are those of the content
     itself; ``error`` is the reason why it could not be read. For a download, ``attempts`` counts the requests,
     ``left_origin`` is true if it needed credentials and was redirected to another origin, and ``expires_in`` are the
@@ -94,7 +88,7 @@ class ContentItem:
 
 
 class FaultyCall(NamedTuple):
-    """Trial call with a fault in the parameter ``param``, which the app should refuse."""
+    """The parameter ``param`` has a fault, so that the app should refuse the call."""
 
     param: str
     exchange: Exchange
@@ -102,10 +96,9 @@ class FaultyCall(NamedTuple):
 
 @dataclass(slots=True)
 class Trial:
-    """Trial calls of one capability, or the reason why it was ``skipped``.
-
-    ``entry`` is the capability as listed by the app. ``call`` was made with ``params``. ``without_required`` is a call
-    without a parameter, ``with_wrong_type`` one with a value of another type for it."""
+    """``skipped`` is the reason why there are no calls. ``entry`` is the capability as listed by the app. ``call`` was
+    made with ``params``. ``without_required`` is a call without a parameter, ``with_wrong_type`` one with a value of
+    another type for it."""
 
     capability: Capability
     entry: Mapping[str, object]
@@ -123,8 +116,8 @@ class Trial:
 
 @dataclass(slots=True)
 class Cancellation:
-    """Cancellation of a running call: the answers to the ``first`` and the second cancel (``again``), and the answer of
-    the ``call``, which ended ``ran_on`` seconds after the first of them."""
+    """``first`` and ``again`` answer two cancels of a running call. ``call`` ended ``ran_on`` seconds after the first
+    of them."""
 
     name: str
     first: Exchange
@@ -135,21 +128,17 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class ProbeStep:
-    """Result of one step of the page probe: a JSON ``value``, or the thrown error as text."""
-
     value: object = None
     threw: str | None = None
 
 
 @dataclass(slots=True)
 class ViewTrial:
-    """View of an MCP server's tool, opened once for the result of the ``tool``.
-
-    ``opened`` is false if the document could not be shown at all. ``error`` is set if the view did not begin.
+    """``opened`` is false if the document could not be shown at all. ``error`` is set if the view did not begin.
     ``messages`` are methods and parameters as the view sent them, ``malformed`` texts of messages that are not
     JSON-RPC. ``tools_answer`` is the answer to ``tools/list``, ``None`` if the view declares no tools. ``violations``
-    are the browser's reports about the view's policy, ``script_errors`` those of its scripts. ``why_blank`` is the
-    likely reason why it shows nothing; ``is_cut_off`` is true if that is the network, and not the view."""
+    are the browser's reports about the view's policy. ``why_blank`` is the likely reason why it shows nothing;
+    ``is_cut_off`` is true if that is the network, and not the view."""
 
     tool: str
     uri: str
@@ -165,15 +154,12 @@ class ViewTrial:
     is_cut_off: bool = False
 
     def asked(self, method: str) -> list[Mapping[str, object]]:
-        """Return the parameters of each message that the view sent with this method."""
         return [params for sent, params in self.messages if sent == method]
 
 
 @dataclass(slots=True)
 class ServerViews:
-    """Views of an MCP server.
-
-    ``tools`` are all tools as the server lists them, by name. ``resources`` are the entries of ``resources/list``,
+    """``tools`` are all tools as the server lists them, by name. ``resources`` are the entries of ``resources/list``,
     ``documents`` the answers to ``resources/read`` by address, ``results`` those of tools that succeeded, by name, as
     JSON values of MCP."""
 
@@ -282,7 +268,6 @@ class Plan:
         return max(self.timeout, 15.0)
 
     def excluded(self, name: str) -> str:
-        """Return the reason why a capability is not called, or an empty text if it is called."""
         if not self.calls:
             return "calls are turned off"
         if self.only and not any(fnmatchcase(name, pattern) for pattern in self.only):
@@ -294,8 +279,6 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectOptions:
-    """Options of :func:`transports.connect` with which an app is reached."""
-
     transport: str = "auto"
     browser: Browser | str | None = None
     storage_state: StorageState | None = None
@@ -316,16 +299,12 @@ def view_address(tool: Mapping[str, Any]) -> object:
 
 
 def view_addresses(tools: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
-    """Return what each tool that has a view declares as its address, by the name of the tool."""
     addresses = {name: view_address(tool) for name, tool in tools.items()}
     return {name: address for name, address in addresses.items() if address is not None}
 
 
 def kind_of(target: str, transport: str) -> Kind:
-    """Return the way to reach ``target``. A ``"page"`` may turn out to have only tools (``"webmcp"``).
-
-    Raises :class:`~transports.errors.UsageError` for a target that is not an app, or that ``transport`` does not reach.
-    """
+    """A ``"page"`` may turn out to have only tools (``"webmcp"``)."""
     if extension_folder(target) is not None:
         kind: Kind = "extension"
     elif target.lower().startswith(("ws://", "wss://")):
@@ -590,7 +569,6 @@ def _add_case(suite: ElementTree.Element, outcome: Outcome) -> None:
 
 
 def _counted(status: Status, number: int) -> str:
-    """Return a number of checks with their status, such as ``2 warnings`` or ``3 not applicable``."""
     text = f"{number} {status.replace('-', ' ')}"
     if status == "warning" and number != 1:
         text += "s"

@@ -60,13 +60,10 @@ async def probe_page(
     timeout: float,
     adapter: Adapter | None = None,
 ) -> Mapping[str, ProbeStep]:
-    """Return the results of the steps of ``page_probe.js`` in the page at ``url``, by name.
-
-    Three steps are added here: ``ready``, true if the page object existed when the page had loaded; ``reloaded``, the
-    answer of ``initialize`` after a reload; and ``broke``, the reason why the probe ended early. Steps that could not
-    be made are missing. ``timeout`` in seconds is for loading the page. ``adapter`` runs before the page's first
-    script.
-    """
+    """Return the results of the steps of ``page_probe.js`` by name. Three steps are added here: ``ready``, true if the
+    page object existed when the page had loaded; ``reloaded``, the answer of ``initialize`` after a reload; and
+    ``broke``, the reason why the probe ended early. Steps that could not be made are missing. ``timeout`` in seconds is
+    for loading the page. ``adapter`` runs before the page's first script."""
     state: Any = storage_state
     context = browser.context or await browser.playwright.new_context(storage_state=state)
     page = await context.new_page()
@@ -85,8 +82,7 @@ async def probe_page(
 
 
 async def _load_and_probe(page: Page, url: str, steps: dict[str, ProbeStep], *, timeout: float) -> None:
-    """Load and probe the page, then reload and probe it again. Each result is added to ``steps`` at once, so that
-    results are kept if a later step fails."""
+    """Each result is added to ``steps`` at once, so that results are kept if a later step fails."""
     timeout_in_ms = timeout * 1000
     await page.goto(url, timeout=timeout_in_ms)
     steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
@@ -123,12 +119,9 @@ async def _run_script(page: Page) -> dict[str, ProbeStep]:
 
 
 class StrictWebSocket(WebSocketTransport):
-    """Transport over one connection to the app at ``url``, without reconnection.
-
-    Descriptions of breaches of docs/protocol.md 6.1 to 6.4 are appended to ``findings``, and the types of messages
-    without a timestamp to ``untimed``. Pass the same lists to several connections to collect the findings of all.
-    ``timeout`` in seconds is for connecting, ``headers`` are those of the handshake.
-    """
+    """Transport over one connection, without reconnection. Descriptions of breaches of docs/protocol.md 6.1 to 6.4 are
+    appended to ``findings``, and the types of messages without a timestamp to ``untimed``. Pass the same lists to
+    several connections to collect the findings of all. ``timeout`` in seconds is for connecting."""
 
     def __init__(
         self,
@@ -146,7 +139,6 @@ class StrictWebSocket(WebSocketTransport):
         self._end_noted = False
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
-        """Return the error for the end of the connection, and record the app's fault, if any, once."""
         fault = _fault_of_app(closed)
         if fault is not None:
             self._note_end(fault)
@@ -176,7 +168,7 @@ class StrictWebSocket(WebSocketTransport):
         return True
 
     def _read_envelope(self, data: bytes) -> dict[str, Any] | None:
-        """Return the envelope in a message; ``None``, with the fault recorded, if it is none."""
+        """Return ``None``, with the fault recorded, if the message is no envelope."""
         try:
             envelope = decode_json(data)
         except ProtocolError as error:
@@ -198,7 +190,6 @@ class StrictWebSocket(WebSocketTransport):
             self._findings.append(f"the timestamp of a {kind} is not a number (Unix milliseconds)")
 
     def _deliver(self, message: Message) -> None:
-        """Give a message to the request that it answers, or to the events, and record a message that fits neither."""
         note = self._findings.append
         kind = message.type
         outcome = self._pending.deliver(message)
@@ -243,7 +234,7 @@ async def gather(target: str, plan: Plan, options: ConnectOptions) -> Evidence:
 
 
 async def _gather_from_server(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
-    """Collect the evidence about an MCP server, whose views are checked. It takes no state of a browser."""
+    """No state of a browser is taken."""
     if options.storage_state:
         reject_options({"storage_state": options.storage_state}, f"an MCP server; give {spelled('headers=')}")
     try:
@@ -296,7 +287,6 @@ async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOpti
 async def _inspect_page_object(
     evidence: Evidence, plan: Plan, options: ConnectOptions, browser: Browser, address: str, script: Adapter | None
 ) -> None:
-    """Probe the page object of the page at ``address``, and note whether the adapter made it."""
     plan.on_step("page object")
     evidence.page_steps = await probe_page(
         browser,
@@ -312,7 +302,7 @@ async def _inspect_page_object(
 def _transport_factory(
     evidence: Evidence, plan: Plan, options: ConnectOptions, browser: Browser, made: list[Transport]
 ) -> Callable[[], Transport]:
-    """Return a function that makes a new transport to an app in a browser, and adds it to ``made``."""
+    """Each transport is added to ``made``."""
     browser_options: dict[str, Any] = {"browser": browser, "storage_state": options.storage_state}
     if options.adapter is not None:
         browser_options["adapter"] = options.adapter
@@ -339,7 +329,6 @@ def _transport_factory(
 async def _open_browser(
     stack: contextlib.AsyncExitStack, target: str, browser: Browser | str | None, headless: bool | None
 ) -> Browser:
-    """Return the user's browser, or start one for the target that ends with ``stack``."""
     if isinstance(browser, Browser):
         return browser
     if headless is None:
@@ -352,7 +341,6 @@ async def _open_browser(
 
 
 async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
-    """Run all steps over a transport. Return the app's address, or ``None`` if it was never reached."""
     async with Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("session")
         failure = await _connect(client)
@@ -377,7 +365,7 @@ async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[]
 
 
 async def _connect(client: Client) -> ABPError | None:
-    """Connect to the app. Return an error that is a finding about the app, and raise any other."""
+    """Return an error that is a finding about the app, and raise any other."""
     try:
         await client.connect()
     except ABPError as error:
@@ -436,10 +424,8 @@ async def _end_session(evidence: Evidence, plan: Plan, client: Client) -> None:
 
 
 async def _reconnected(client: Client) -> bool:
-    """Return whether there is a connection with a session, after reconnecting if it was broken.
-
-    A harmless request is the test.
-    """
+    """Return whether there is a connection with a session, after reconnecting if it was broken. A harmless request is
+    the test."""
     return (await _cancel_call(client, UNKNOWN_NAME)).error is None
 
 
@@ -471,14 +457,13 @@ async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> N
 
 
 def _listed_entries(source: object) -> Iterable[Mapping[str, object]]:
-    """Return the entries of a list of capabilities, which may be wrapped in an object."""
     if isinstance(source, Mapping):
         source = source.get("data", source.get("capabilities"))
     return [entry for entry in items_of(source) if isinstance(entry, Mapping)]
 
 
 async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
-    """Call the trial's capability. Return the trial, and another one for each further example of parameters."""
+    """Return the trial, and another one for each further example of parameters."""
     schema = trial.capability.input_schema
     try:
         first, *others = generated_params(trial.name, schema)
@@ -505,7 +490,6 @@ async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Tria
 
 
 async def _call_trial(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
-    """Call the capability of a trial, and measure the content in its answer."""
     trial.params = params
     trial.call = await client.call(trial.name, params, plan.timeout)
     transport: Transport | None = None
@@ -519,11 +503,8 @@ async def _call_trial(trial: Trial, params: Mapping[str, object], plan: Plan, cl
 
 
 def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
-    """Return calls that may run long enough to be cancelled.
-
-    First come calls that timed out, then those whose capability has ``features.cancel``, then the slowest; three at
-    most.
-    """
+    """Return at most three calls that may run long enough to be cancelled. First come calls that timed out, then those
+    whose capability has ``features.cancel``, then the slowest."""
     timed_out = [trial for trial, call in called if isinstance(call.error, CallTimeout) or call.code == "TIMEOUT"]
     cancellable = [trial for trial, _ in called if members_of(trial.entry.get("features")).get("cancel") is True]
     slowest_first = sorted(called, key=lambda item: item[1].seconds, reverse=True)

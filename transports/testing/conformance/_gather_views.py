@@ -52,7 +52,7 @@ _NOTE_MALFORMED = """if (window === top) {
 
 
 class StrictView(ViewTransport):
-    """Transport to a view that records into ``trial`` what the view sends and what goes wrong."""
+    """Record into ``trial`` what the view sends and what goes wrong."""
 
     def __init__(self, trial: ViewTrial, *args: Any, **options: Any) -> None:
         super().__init__(trial.uri, *args, **options)
@@ -101,7 +101,7 @@ class StrictView(ViewTransport):
         await self._note_faults(self.frame.page)
 
     async def _heard_something(self) -> bool:
-        """Return whether the view sends a message within half a second."""
+        """Wait for half a second."""
         self._heard.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
@@ -124,7 +124,6 @@ def _params_of(text: str) -> Mapping[str, Any]:
 
 
 async def gather_views(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
-    """Collect the evidence about an MCP server. Raises the errors of :func:`.check_app`."""
     settings = Settings.load()
     headless = settings.headless if options.headless is None else options.headless
     make_transport = partial(
@@ -189,7 +188,7 @@ def _mcp_server(client: Client) -> MCPTransport:
 
 
 async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mapping[str, Any]]:
-    """Return the list of resources. A server may leave those of views out, or have no list at all."""
+    """A server may leave the resources of views out, or have no list at all."""
     resources: list[Mapping[str, Any]] = []
     if not server.features.resources:
         return resources
@@ -219,7 +218,7 @@ async def _relay(
 
 
 async def _gather_documents(server: MCPTransport, views: ServerViews, plan: Plan) -> dict[str, str]:
-    """Collect the tools, the resources, and the documents of views. Return the address of the view of each tool."""
+    """Return the address of the view of each tool."""
     views.tools = server.tools
     plan.on_step("resources")
     views.resources = await _listed_resources(server, plan.timeout)
@@ -230,9 +229,8 @@ async def _gather_documents(server: MCPTransport, views: ServerViews, plan: Plan
 
 
 def _prepare_trials(evidence: Evidence, plan: Plan, with_views: Container[str]) -> list[Trial]:
-    """Return trials of the tools ``with_views`` that can be called.
-
-    Trials of all of them are added to ``evidence``, the others as skipped."""
+    """Return trials that can be called. Those of all tools ``with_views`` are added to ``evidence``, the others as
+    skipped."""
     callable_trials: list[Trial] = []
     for entry in items_of(evidence.session_info.get("capabilities")):
         name = entry.get("name")
@@ -250,7 +248,7 @@ def _prepare_trials(evidence: Evidence, plan: Plan, with_views: Container[str]) 
 
 
 async def _call_tool(client: Client, trial: Trial, tool: Mapping[str, object], timeout: float) -> ServerCall:
-    """Call a tool, and return what a view is shown of the call."""
+    """Return what a view is shown of the call."""
     trial.call = await client.call(trial.name, trial.params, timeout)
     server_call = trial.call.server_call
     if server_call is None:
@@ -259,7 +257,6 @@ async def _call_tool(client: Client, trial: Trial, tool: Mapping[str, object], t
 
 
 def _failed_result(call: Exchange) -> Mapping[str, object]:
-    """Return the result that a host shows for a call that has none."""
     error = call.fields.get("error")
     if isinstance(error, Mapping):
         message = str(error.get("message"))
@@ -278,9 +275,7 @@ async def _open_view(
     timeout: float,
     source: PageSource,
 ) -> None:
-    """Open a view and record into ``view`` what it does.
-
-    ``read`` is the answer with its document, ``call`` the call of its tool."""
+    """``read`` is the answer with the view's document, ``call`` the call of its tool."""
     transport = StrictView(
         view,
         partial(_tool_with_document, view.uri, read, call, server, timeout),
@@ -305,7 +300,6 @@ async def _open_view(
 async def _tool_with_document(
     uri: str, read: Exchange, call: ServerCall, server: MCPTransport, timeout: float
 ) -> OpenedTool:
-    """Return the called tool with the document of its view. Raises the error of reading it."""
     if read.error is not None:
         raise read.error
     payload = await _request_payload(server, "view/listed", {"uri": uri, "read": read.fields}, timeout)

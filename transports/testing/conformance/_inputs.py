@@ -57,12 +57,9 @@ class CannotGenerate(Exception):
 
 
 def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, object]]:
-    """Return parameters that fit ``schema``, the inputSchema of the capability ``name``.
-
-    They are the schema's ``examples``, at most five. Without examples it is one object with only the required
+    """Return the schema's ``examples``, at most five. Without examples it is one object with only the required
     parameters: each the first of its ``examples`` or ``enum``, its ``const`` or ``default``, or the smallest value of
-    its type. Binary parameters are a small PNG, PDF or text. Raises :class:`CannotGenerate`.
-    """
+    its type. Binary parameters are a small PNG, PDF or text. Raises :class:`CannotGenerate`."""
     candidates: list[object] = [{}]
     examples = items_of(schema.get("examples"))
     if examples:
@@ -88,7 +85,6 @@ def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, 
 def without_required(
     schema: Mapping[str, object], params: Mapping[str, object]
 ) -> tuple[str, dict[str, object]] | None:
-    """Return the name of a required parameter and ``params`` without it, or ``None`` if none is required."""
     for name in items_of(schema.get("required")):
         if isinstance(name, str) and name in params:
             return name, {key: value for key, value in params.items() if key != name}
@@ -107,7 +103,6 @@ def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) 
 
 
 def _suggested_values(schema: Mapping[str, object]) -> list[object]:
-    """Return the values that a schema itself gives: its examples, its allowed values, its constant or its default."""
     for key in ("examples", "enum"):
         values = items_of(schema.get(key))
         if values:
@@ -122,9 +117,7 @@ class _Sampler:
         self._root = root
 
     def sample(self, schema: object, hint: str, depth: int = 0) -> object:
-        """Return a value for ``schema``, a part of the root at ``depth``.
-
-        ``hint`` is the name of the property, for naming files."""
+        """``schema`` is a part of the root at ``depth``. ``hint`` is the name of the property, for naming files."""
         if schema is False:
             raise CannotGenerate("its inputSchema allows no value")
         if depth > 12:
@@ -152,7 +145,6 @@ class _Sampler:
         return self._sample_type(schema, hint, depth)
 
     def _sample_first(self, branches: list[object], base: Mapping[str, object], hint: str, depth: int) -> object:
-        """Return a value for the first of several alternatives that one can be made for."""
         reason = CannotGenerate("its inputSchema has no alternatives")
         for branch in branches:
             merged = False if branch is False else _merge_schemas(base, branch)
@@ -196,7 +188,7 @@ def _without_keyword(schema: Mapping[str, object], keyword: str) -> Mapping[str,
 
 
 def _merge_schemas(base: Mapping[str, object], more: object) -> Mapping[str, object]:
-    """Return one schema with the properties and required names of both. Otherwise ``more`` takes precedence."""
+    """For keys other than ``properties`` and ``required``, ``more`` takes precedence."""
     if not isinstance(more, Mapping):
         return base
     merged: dict[str, Any] = {**base, **more}
@@ -209,7 +201,6 @@ def _merge_schemas(base: Mapping[str, object], more: object) -> Mapping[str, obj
 
 
 def _resolve_pointer(root: Mapping[str, object], pointer: str) -> object:
-    """Return the part of ``root`` at a JSON pointer such as ``#/$defs/date``."""
     node: object = root
     for step in pointer.removeprefix("#").split("/")[1:]:
         node = members_of(node).get(step.replace("~1", "/").replace("~0", "~"))
@@ -219,7 +210,6 @@ def _resolve_pointer(root: Mapping[str, object], pointer: str) -> object:
 
 
 def _type_of(schema: Mapping[str, object]) -> str:
-    """Return the type of a schema's values, as declared or as implied by other keywords."""
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = next((name for name in kind if name != "null"), "null")

@@ -106,7 +106,6 @@ def _judge_agrees(app: Evidence) -> Iterator[str]:
 
 
 def _page_steps(app: Evidence) -> Mapping[str, ProbeStep]:
-    """Return the steps of the page probe. Without a page object, the rule does not apply."""
     if app.page_steps is None:
         if app.open_error:
             raise NotApplicable("the page could not be opened")
@@ -122,7 +121,6 @@ def _inspected_steps(app: Evidence) -> Mapping[str, ProbeStep]:
 
 
 def _required_step(app: Evidence, name: str, missing: str) -> ProbeStep:
-    """Return a step of the page probe. Without it the rule does not apply, for the reason ``missing``."""
     step = _page_steps(app).get(name)
     if step is None:
         raise NotApplicable(missing)
@@ -206,7 +204,7 @@ def _judge_supports(app: Evidence) -> Iterator[str]:
 
 
 def _support_fault(step: ProbeStep, is_supported: bool) -> str | None:
-    """Return what is wrong with the answer of ``supports`` for a name that is supported or not; ``None`` if nothing."""
+    """Return what is wrong with the answer of ``supports`` for a name that is supported or not."""
     answer = step.value
     if step.threw is not None:
         return step.threw
@@ -264,7 +262,6 @@ def _judge_reload(app: Evidence) -> Iterator[str]:
 
 
 def _capability_names(capabilities: object) -> list[str]:
-    """Return the names in a list of capabilities, whose entries are objects or names."""
     names: list[str] = []
     for entry in items_of(capabilities):
         if isinstance(entry, Mapping):

@@ -81,7 +81,7 @@ def _resource_metadata(app: Evidence) -> Iterator[tuple[str, object]]:
 
 
 def _html_of(content: Mapping[str, Any]) -> str | None:
-    """Return the document in a resource: ``None`` if there is none, an empty text if it is not valid base64."""
+    """Return ``None`` if there is no document, an empty text if it is not valid base64."""
     text = content.get("text")
     blob = content.get("blob")
     if isinstance(text, str):
@@ -247,7 +247,6 @@ def _misspelt_keys(place: str, declared: Mapping[str, Any], keys: Sequence[str])
 
 
 def _similar_key(key: str, keys: Iterable[str]) -> str | None:
-    """Return that of ``keys`` which ``key`` resembles, such as ``resourceUri`` for ``resource_url``, or ``None``."""
     by_letters = {_letters(name): name for name in keys}
     close = difflib.get_close_matches(_letters(key), by_letters, n=1, cutoff=0.85)
     if not close:
@@ -363,7 +362,6 @@ def _judge_visibility(app: Evidence) -> Iterator[str]:
 
 
 def _opened_views(app: Evidence) -> Sequence[ViewTrial]:
-    """Return the views that could be shown. Without one, the rule does not apply."""
     _require_views(app)
     opened = [view for view in app.views.trials if view.opened]
     if opened:

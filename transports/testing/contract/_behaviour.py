@@ -100,8 +100,6 @@ class Theme:
         return add
 
     def in_session(self, name: str, source: str) -> Callable[[SessionCheck], SubjectCheck]:
-        """Return a decorator for the check of a behaviour in an open session, which is closed after it."""
-
         def add(check: SessionCheck) -> SubjectCheck:
             async def check_session(subject: Subject) -> None:
                 async with subject.connect() as session:
@@ -114,9 +112,8 @@ class Theme:
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Run ``work`` as a task beside the block. If it is still running when the block ends, cancel it.
-
-    Its exception is dropped unless the block awaits it: after a failed assertion asyncio would log it."""
+    """If ``work`` is still running when the block ends, cancel it. Its exception is dropped unless the block awaits it:
+    after a failed assertion asyncio would log it."""
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -126,7 +123,6 @@ async def running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]
 
 
 async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:
-    """Wait until ``condition`` is true. Raise :class:`AssertionError` if it is not within ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             while not condition():
@@ -136,7 +132,6 @@ async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.
 
 
 def value(tree: object, *path: str | int) -> Any:
-    """Return the value at ``path`` in an answer. Raise :class:`AssertionError` if there is none."""
     for step in path:
         try:
             tree = tree[step]  # type: ignore[index]
@@ -147,7 +142,7 @@ def value(tree: object, *path: str | int) -> Any:
 
 @asynccontextmanager
 async def initialized(subject: Subject) -> AsyncIterator[Transport]:
-    """Open a transport without a session and initialize the app. Closes at the end."""
+    """Open a transport without a session."""
     async with subject.transport() as transport:
         await transport.request(initialize_request(), timeout=subject.answer_timeout)
         yield transport
@@ -159,7 +154,7 @@ def initialize_request() -> Message:
 
 
 def call(capability: str, key: str, **params: object) -> Message:
-    """Return a call in the form that sessions send. ``key`` is its callId, its progressToken and the message's id."""
+    """``key`` is the callId, the progressToken and the message's id."""
     options = {"callId": key, "progressToken": key, "timeout": 30_000}
     return Message("capabilities/call", {"capability": capability, "params": params, "options": options}, id=key)
 

@@ -147,7 +147,6 @@ def _sha256_of_each(contents: Iterable[bytes]) -> list[str]:
 
 
 async def _digest_in_app(session: Session, files: Iterable[object]) -> list[dict[str, object]]:
-    """Send each file to the app, and return what the app says of it: size, SHA-256, kind of value."""
     return [value((await session.call("file.digest", {"file": file})).data) for file in files]
 
 
@@ -246,8 +245,6 @@ async def _check_wrong_download_size(session: Session) -> None:
 
 
 async def _check_refused(subject: Subject, *, error: type[BinaryError], fault: str) -> None:
-    """Check that a faulty content raises ``error``, stores nothing, and leaves the session usable."""
-
     def stored_files() -> set[Path]:
         return {path for path in (subject.folder / "out").rglob("*") if path.is_file()}
 

@@ -63,7 +63,6 @@ async def _check_leaves_no_task(subject: Subject) -> None:
 
 
 def _new_tasks(before: set[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
-    """Return the tasks started since ``before``, except those of a server in this process, which may keep them."""
     new = asyncio.all_tasks() - before
     return [task for task in new if "RequestHandler" not in str(task.get_coro())]
 
@@ -589,19 +588,16 @@ async def _check_handler_raises(subject: Subject) -> None:
 
 
 async def _cancellation_reasons(session: Session) -> list[str]:
-    """Return the reasons of all cancellations that the app received, in order."""
     record = (await session.call("app.record")).data
     return [entry["reason"] for entry in value(record, "cancelled")]
 
 
 async def _reasons_after(session: Session, earlier: list[str]) -> set[str]:
-    """Return the reasons of the cancellations that the app received after ``earlier`` ones."""
     reasons = await _cancellation_reasons(session)
     return set(reasons[len(earlier) :])
 
 
 async def _start_call(session: Session, capability: str, **params: object) -> asyncio.Task[Any]:
-    """Start a call and give the app time to begin it."""
     task = asyncio.ensure_future(session.call(capability, params))
     await asyncio.sleep(0.2)
     assert not task.done(), f"whether {capability} had ended"
