@@ -144,7 +144,7 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
 
 def _file_for(ref: ArtifactRef) -> FileIO:
-    """Return the open file of an artifact, or a new one without a name for its copy, which only this process has."""
+    """The copy of a file without a path has no name, so that only this process has it."""
     if ref.path is not None:
         return open_file_of(ref, ref.path)
     with _temporary_errors():
@@ -179,7 +179,7 @@ def _info(ref: ArtifactRef) -> dict[str, object]:
 
 @contextmanager
 def _as_file(key: str) -> Iterator[None]:
-    """Raise the error of files for an unknown id: programs that take a file system look for this one."""
+    """Programs that take a file system look for this error of an unknown id."""
     try:
         yield
     except ArtifactNotFound as error:

@@ -29,7 +29,7 @@ class _Tool(BaseTool):  # type: ignore[misc]
     async def _arun(
         self, arguments: dict[str, Any], *, run_manager: AsyncCallbackManagerForToolRun | None = None
     ) -> tuple[object, dict[str, object] | None]:
-        """Call the tool. Return the content of the answer for the model, and its document for the message."""
+        """Return the content of the answer for the model, and its document for the message."""
 
         async def on_progress(progress: Progress) -> None:
             if run_manager is not None:
@@ -48,7 +48,6 @@ def tools_of(tools: AppTools) -> list[BaseTool]:
 
 
 def _langchain_tool(tools: AppTools, tool: AppTool) -> BaseTool:
-    """Return a tool of the app as a tool of LangChain."""
     langchain_tool = _Tool(
         name=tool.name,
         description=tool.description,

@@ -35,8 +35,7 @@ class _Call:
 class _Shape(Protocol):
     """The shape of one API of models."""
 
-    def definitions(self, tools: list[AppTool]) -> list[Json]:
-        """Return the tools as the API defines them."""
+    def definitions(self, tools: list[AppTool]) -> list[Json]: ...
 
     def read_call(self, call: object) -> _Call:
         """Return a call of the model. Raises :class:`~transports.errors.UsageError` for anything else."""
@@ -128,7 +127,6 @@ def _openai_function(tool: AppTool) -> Json:
 
 
 def _input_part(part: str | Attachment) -> Json:
-    """Return a part of an answer as an input of OpenAI's Responses."""
     if isinstance(part, str):
         return {"type": "input_text", "text": part}
     url = f"data:{part.mime_type};base64,{part.base64}"
@@ -160,7 +158,6 @@ class _Anthropic:
 
 
 def _content_block(part: str | Attachment) -> Json:
-    """Return a part of an answer as a block of Anthropic's Messages."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     source = {"type": "base64", "media_type": part.mime_type, "data": part.base64}
@@ -198,14 +195,13 @@ def _inline_data(attachment: Attachment) -> Json:
 
 
 def _member(call: object, name: str) -> object:
-    """Return a member of a model's call, which is JSON or an object of the maker's package."""
+    """A call is JSON or an object of the maker's package."""
     if isinstance(call, Mapping):
         return call.get(name)
     return getattr(call, name, None)
 
 
 def _text_member(call: object, name: str) -> str:
-    """Return a text in a model's call. Raises :class:`~transports.errors.UsageError` without it."""
     value = _member(call, name)
     if isinstance(value, str):
         return value
@@ -215,7 +211,7 @@ def _text_member(call: object, name: str) -> str:
 
 
 def _arguments_member(call: object, name: str) -> Mapping[str, object] | str:
-    """Return the arguments of a call. Other values than objects and texts are for :meth:`AppTools.call` to refuse."""
+    """Other values than objects and texts are for :meth:`AppTools.call` to refuse."""
     value = _member(call, name)
     return {} if value is None else cast("Mapping[str, object] | str", value)
 

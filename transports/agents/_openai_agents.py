@@ -15,8 +15,6 @@ def tools_of(tools: AppTools) -> list[FunctionTool]:
 
 
 def _function_tool(tools: AppTools, tool: AppTool) -> FunctionTool:
-    """Return a tool of the app as a tool of the OpenAI Agents SDK."""
-
     async def invoke(_: ToolContext[Any], arguments: str) -> object:
         return content_of(await tools.call(tool.name, arguments), _output)
 

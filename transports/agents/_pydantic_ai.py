@@ -29,7 +29,6 @@ class AppToolset(AbstractToolset[object]):  # type: ignore[misc]
         return None
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
-        """Return the current tools of the app by their names."""
         return {
             name: ToolsetTool(
                 toolset=self,
@@ -43,7 +42,7 @@ class AppToolset(AbstractToolset[object]):  # type: ignore[misc]
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
     ) -> object:
-        """Call a tool. Pydantic AI lets the model correct wrong arguments (``ModelRetry``)."""
+        """Pydantic AI lets the model correct wrong arguments (``ModelRetry``)."""
         answer = await self._tools.call(name, tool_args)
         if isinstance(answer.error, UsageError):
             raise ModelRetry(answer.text)
@@ -53,7 +52,6 @@ class AppToolset(AbstractToolset[object]):  # type: ignore[misc]
 
 
 def _definition(tool: AppTool) -> ToolDefinition:
-    """Return a tool of the app as Pydantic AI defines it."""
     return ToolDefinition(
         name=tool.name,
         description=tool.description,

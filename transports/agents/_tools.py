@@ -117,7 +117,6 @@ class Answer:
 
 
 def answer_parts(answer: Answer) -> Iterator[str | Attachment]:
-    """Yield the text of an answer, and its attachments, each after its label."""
     yield answer.text
     for attachment in answer.attachments:
         if attachment.label:
@@ -126,7 +125,6 @@ def answer_parts(answer: Answer) -> Iterator[str | Attachment]:
 
 
 def content_of(answer: Answer, make_part: Callable[[str | Attachment], T]) -> str | list[T]:
-    """Return the text of an answer, or with attachments its parts in the form of a framework."""
     if not answer.attachments:
         return answer.text
     return [make_part(part) for part in answer_parts(answer)]
@@ -195,7 +193,6 @@ class AppTools:
         return self._tools
 
     def _make_tools(self) -> dict[str, AppTool]:
-        """Return a tool for each capability, and the one that reads files, by their names for a model."""
         marks_by_hint = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
         tools: dict[str, AppTool] = {}
         # OpenAI refuses a request with more than 128 tools, of which one reads files.
@@ -223,7 +220,7 @@ class AppTools:
     def _make_tool(
         self, name: str, description: str, declared: ModelSchema, capability: str | None, hints: dict[str, bool]
     ) -> AppTool:
-        """Return a tool whose schema takes files by their references, in the strict form if that is possible."""
+        """The schema takes files by their references, in the strict form if that is possible."""
         loose = _with_references(declared.schema, f"{self._file_description}.")
         strict = None
         if self._strict and declared.is_complete:
@@ -267,7 +264,7 @@ class AppTools:
         return UsageError(message)
 
     async def _prepare_params(self, tool: AppTool, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the parameters of the capability ``name``, with each file in the place of the text that names it."""
+        """Put each file in the place of the text that names it."""
         max_files = 16
         references = dict(islice(_named_files(tool.declared.schema, arguments), max_files + 1))
         if not references:
@@ -284,10 +281,8 @@ class AppTools:
         return app_arguments(tool.declared, cast(Mapping[str, object], replace(arguments, contents)))
 
     def _open_given_file(self, reference: str, argument: str, stack: ExitStack) -> GivenFile | OpenFile:
-        """Return the file that a model named by its id or by a path below the allowed folders.
-
-        A file with a path is open until ``stack`` is closed. Raises :class:`~transports.errors.UsageError` for a path
-        that may not be read."""
+        """``reference`` is an id, or a path below the allowed folders. A file with a path is open until ``stack`` is
+        closed."""
         path = Path(reference)
         if reference.startswith(_URI) or not path.is_absolute():
             return GivenFile(id=reference)
@@ -300,7 +295,6 @@ class AppTools:
         return OpenFile(file, None, Path(str(file.name)).name)
 
     def _read_schema(self) -> dict[str, object]:
-        """Return the schema of :data:`READ_TOOL`; pictures of pages only if PNGs may be attached."""
         properties: dict[str, object] = {
             "id": {"type": "string", "description": "Id of the file, with or without artifact:// before it."},
             "page": {
@@ -321,10 +315,8 @@ class AppTools:
         return {"type": "object", "properties": properties, "required": ["id"], "additionalProperties": False}
 
     async def _read_artifact(self, arguments: Mapping[str, object]) -> Answer:
-        """Answer a call of :data:`READ_TOOL`.
-
-        Raises :class:`~transports.errors.UsageError` for wrong arguments, a page that is not there, and a file that is
-        neither text nor PDF nor image. Propagates errors of the store."""
+        """Raises :class:`~transports.errors.UsageError` for wrong arguments, a page that is not there, and a file that
+        is neither text nor PDF nor image."""
         checked = tool_arguments(READ_TOOL, self._read_schema(), arguments)
         store = self.app.store
         ref = await store.stat(checked["id"].removeprefix(_URI))
@@ -346,7 +338,6 @@ class AppTools:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     async def _answer_with_result(self, result: Result) -> Answer:
-        """Return the answer for a result: its data, the beginnings of its texts, and the attached files."""
         files: list[ArtifactRef] = []
         if result.inline_data:
             files = [ref for ref in answered_files(result).values() if ref.stored]
@@ -356,7 +347,7 @@ class AppTools:
         return Answer(plain_text(text), attachments, result)
 
     async def _attach_files(self, files: Sequence[ArtifactRef]) -> tuple[tuple[Attachment, ...], list[str]]:
-        """Return the files of the types to attach, and notes on those that are not shown as they are."""
+        """Return also notes on files that are not shown as they are."""
         to_attach = [ref for ref in files if self._is_attached(ref.mime_type)]
         pictures = await read_pictures(to_attach, self.app.store, _IMAGES)
         attached = [_attachment(picture) for picture in pictures.shown]
@@ -382,10 +373,8 @@ class AppTools:
 
 
 def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dict[str, object]:
-    """Return a model's arguments as an object, without the nulls of members that it leaves out. Models also write
-    nothing, or null, for no arguments.
-
-    Raises :class:`~transports.errors.UsageError` for a text that is not JSON, and for other values than objects."""
+    """Leave out the nulls of members that the model leaves out. Models also write nothing, or null, for no
+    arguments."""
     value: object = arguments
     if isinstance(arguments, str):
         value = decode_user_json(arguments.strip() or "{}", f"the arguments of {tool.name}", fix="give one JSON object")
@@ -397,7 +386,6 @@ def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dic
 
 
 async def _encode_data(result: Result) -> str:
-    """Return the data of a result as JSON, shortened for a model."""
     shorten_data = partial(result.for_agent, max_bytes=min(16 * 1024, result.limits.max_bytes))
     # Large data may have a million values, which would hold up the event loop.
     if json_size(result.data) > 128 * 1024:
@@ -408,7 +396,7 @@ async def _encode_data(result: Result) -> str:
 
 
 async def _error_answer(error: ABPError) -> Answer:
-    """Return an error as the answer of a tool, with the advice for a model and what was stored."""
+    """The answer has the advice for a model and what was stored."""
     lines = error_lines(error, _ADVICE)
     result = None
     if isinstance(error.result, Result):
@@ -419,7 +407,6 @@ async def _error_answer(error: ABPError) -> Answer:
 
 
 async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, with_picture: bool) -> Answer:
-    """Return the text of a page of a PDF, and its picture if that is asked for."""
     # A width of 0 pixels means no picture.
     width = 800 if with_picture else 0
     page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=width)
@@ -434,7 +421,7 @@ async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, wit
 
 
 async def _read_text(ref: ArtifactRef, store: ArtifactStore, offset: int) -> Answer:
-    """Return the part of a text file that begins at the byte ``offset``, and the offset at which to continue."""
+    """Return the part from the byte ``offset``, and the offset at which to continue."""
     data = await store.get(ref, offset=offset, length=_MAX_CHARS)
     end = offset + len(data)
     is_last_part = end >= ref.size_bytes
@@ -461,10 +448,8 @@ _MAX_DEPTH = 16
 
 
 def _with_references(schema: Mapping[str, object], description: str, depth: int = 0) -> Schema:
-    """Return ``schema`` with a text parameter in the place of each parameter for a file.
-
-    ``description`` says what to write there; it follows the parameter's own description. ``depth`` is the level of
-    ``schema`` below the object of all parameters."""
+    """Put a text parameter in the place of each parameter for a file. ``description`` says what to write there; it
+    follows the parameter's own description. ``depth`` is the level of ``schema`` below the object of all parameters."""
     if depth > _MAX_DEPTH:
         return dict(schema)
     # The object of all parameters is never a file itself.
@@ -487,16 +472,14 @@ def _with_references(schema: Mapping[str, object], description: str, depth: int 
 
 
 def _text_schema(schema: Mapping[str, object], description: str) -> Schema:
-    """Return the schema of a text in the place of a parameter, with ``description`` after the parameter's own."""
     if isinstance(schema.get("description"), str):
         description = f"{schema['description']}. {description}"
     return {"type": "string", "description": description}
 
 
 def _named_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield the place and the text of each argument that names a file.
-
-    The app's own ``schema`` says which arguments are files."""
+    """Yield the place and the text of each argument that names a file. The app's own ``schema`` says which arguments
+    are files."""
     if len(place) > _MAX_DEPTH:
         return
     if isinstance(value, str):
@@ -519,7 +502,6 @@ def _named_files(schema: Mapping[str, object], value: object, place: Place = ())
 
 
 def _is_base64(schema: Mapping[str, object]) -> bool:
-    """Return whether a parameter is a text in base64, as MCP servers take files."""
     if schema.get("type") != "string":
         return False
     return schema.get("contentEncoding") == "base64" or schema.get("format") in ("byte", "binary", "base64")
@@ -547,12 +529,10 @@ class _NotStrict(Exception):
 
 
 def _strict_schema(schema: Mapping[str, object]) -> Schema | None:
-    """Return ``schema`` in the strict form of model providers: objects have no other members, all members are required,
-    and those that may be left out are nullable. Limits such as ``minLength`` are left out, since the session checks
-    each call by the app's own schema.
-
-    ``None`` if a model could then not say all that the app takes: objects with any members, references, values without
-    a type."""
+    """Return the strict form of model providers: objects have no other members, all members are required, and those
+    that may be left out are nullable. Limits such as ``minLength`` are left out, since the session checks each call by
+    the app's own schema. ``None`` if a model could then not say all that the app takes: objects with any members,
+    references, values without a type."""
     if "anyOf" in schema or "oneOf" in schema:
         return None
     try:
@@ -562,7 +542,7 @@ def _strict_schema(schema: Mapping[str, object]) -> Schema | None:
 
 
 def _to_strict(schema: object, level: int) -> Schema:
-    """Return the strict form of a schema at a ``level`` of nested objects. Raises :class:`_NotStrict` without one."""
+    """``level`` counts nested objects. Raises :class:`_NotStrict` without a strict form."""
     # The limit of OpenAI's structured outputs.
     max_level = 10
     if not isinstance(schema, Mapping) or level > max_level:
@@ -593,10 +573,8 @@ def _to_strict(schema: object, level: int) -> Schema:
 
 
 def _strict_branch(schema: object, level: int) -> Schema:
-    """Return the strict form of one alternative of ``anyOf``.
-
-    An object among alternatives must not have optional members: it would not be known which alternative the null of a
-    member belongs to."""
+    """An object among alternatives must not have optional members: it would not be known which alternative the null of
+    a member belongs to."""
     strict = _to_strict(schema, level)
     if isinstance(schema, Mapping) and "object" in _kinds(schema):
         required = schema.get("required")
@@ -612,7 +590,7 @@ def _kinds(schema: Mapping[str, object]) -> list[object]:
 
 
 def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
-    """Return the strict form of an object: optional members become required and nullable."""
+    """Optional members become required and nullable."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or schema.get("additionalProperties", False) is not False:
         raise _NotStrict
@@ -631,7 +609,6 @@ def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
 
 
 def _nullable(schema: Schema) -> Schema:
-    """Return a strict schema that also allows null."""
     if _allows_null(schema):
         return schema
 
@@ -663,7 +640,6 @@ def _kind_of_values(schema: Mapping[str, object]) -> str | None:
 
 
 def _allows_null(schema: Mapping[str, object]) -> bool:
-    """Return whether null is a value that a schema takes: by its type, in an alternative, or among its values."""
     if "null" in _kinds(schema):
         return True
     branches = schema.get("anyOf", schema.get("oneOf"))

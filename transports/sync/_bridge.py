@@ -45,8 +45,7 @@ class Runner(Protocol):
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run the coroutine without waiting for it. It is dropped if the loop has ended."""
 
-    def acquire(self, user: Closable) -> object:
-        """Keep the loop alive for ``user``."""
+    def acquire(self, user: Closable) -> object: ...
 
     def release(self, user: Closable) -> None:
         """Let the loop end if ``user`` was its last user. Idempotent."""
@@ -62,7 +61,6 @@ class Background:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """Forget thread and users in a forked process, which does not inherit the thread."""
         for user in self._users:
             if isinstance(user, _OpenManager):
                 user.forget()
@@ -74,9 +72,7 @@ class Background:
         self._users: dict[object, None] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run as :meth:`Runner.run`, in the caller's context.
-
-        Raises :class:`~transports.errors.UsageError` in the thread of the loop, which would wait for itself."""
+        """Raises :class:`~transports.errors.UsageError` in the thread of the loop, which would wait for itself."""
         __tracebackhide__ = True
         if threading.current_thread() is self._thread:
             coroutine.close()
@@ -108,7 +104,6 @@ class Background:
 
     @contextlib.contextmanager
     def _running_thread(self, coroutine: Coroutine[Any, Any, object]) -> Iterator[_LoopThread]:
-        """Keep the thread alive for the block; close the coroutine if the thread does not start."""
         user = object()
         try:
             thread = self.acquire(user)
@@ -121,7 +116,7 @@ class Background:
             self.release(user)
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run as :meth:`Runner.post`; callable in any thread, also by the garbage collector."""
+        """Callable in any thread, also by the garbage collector."""
         # Without the lock: the garbage collector may call this while the lock is held.
         thread = self._thread
         if thread is None or not thread.is_alive():
@@ -133,7 +128,6 @@ class Background:
         thread.begin_task(coroutine, outcome, [])
 
     def acquire(self, user: object) -> _LoopThread:
-        """Acquire as :meth:`Runner.acquire`, and return the thread, which is started for the first user."""
         with self._lock:
             if self._thread is None:
                 thread = _LoopThread()
@@ -144,7 +138,7 @@ class Background:
             return self._thread
 
     def release(self, user: object) -> None:
-        """Release as :meth:`Runner.release`; waits for the thread to end."""
+        """Waits for the thread to end."""
         with self._lock:
             if self._exiting or user not in self._users:
                 return
@@ -156,7 +150,6 @@ class Background:
         thread.end()
 
     def _register_finish(self) -> None:
-        """Have :meth:`_finish` called when the program ends, before other handlers."""
         # Register anew as the last handler, which runs first.
         atexit.unregister(self._finish)
         atexit.register(self._finish)
@@ -169,7 +162,7 @@ class Background:
             self._registered = True
 
     def _finish_early(self) -> None:
-        """Close open users when the main thread has ended, unless other threads of the program may still use them."""
+        """Close nothing if other threads of the program may still use the users."""
         # Threads of pools end later than this.
         pool_threads = getattr(concurrent.futures.thread, "_threads_queues", {})
         ending = (threading.main_thread(), threading.current_thread())
@@ -177,9 +170,8 @@ class Background:
             self._finish()
 
     def _finish(self) -> None:
-        """Close open users when the program ends, the newest first. Idempotent.
-
-        The thread itself ends with the program, since an executor can no longer be shut down."""
+        """Close open users, the newest first. Idempotent. The thread itself ends with the program, since an executor
+        can no longer be shut down."""
         if self._exiting:
             return
         self._exiting = True
@@ -197,7 +189,7 @@ class Background:
 
 
 def _report_error(outcome: concurrent.futures.Future[object]) -> None:
-    """Log the error of a coroutine that ran in the background; it is cancelled if the program ends."""
+    """A coroutine in the background is cancelled if the program ends, which is no error."""
     error = outcome.exception()
     if error is not None and not isinstance(error, asyncio.CancelledError):
         logger.error("a forgotten object did not close: %r", error, exc_info=error)
@@ -210,7 +202,7 @@ class _LoopThread(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Run the event loop until :meth:`end`. The error of a failed start is for :meth:`start_and_wait`."""
+        """The error of a failed start is for :meth:`start_and_wait`."""
         serving = self._serve()
         try:
             # On Windows the policy of a notebook may make loops that start no processes.
@@ -248,7 +240,7 @@ class _LoopThread(threading.Thread):
         outcome: concurrent.futures.Future[T],
         tasks: list[asyncio.Task[T]],
     ) -> None:
-        """Run the coroutine in the caller's context; ``tasks`` gets its task, ``outcome`` its result or exception."""
+        """``tasks`` gets the task, ``outcome`` its result or exception."""
 
         def on_done(task: asyncio.Task[T]) -> None:
             if task.cancelled():
@@ -298,21 +290,17 @@ class Blocking(Generic[W]):
 
 
 def _blocking_text(text: str) -> str:
-    """Return a docstring or a message of the asynchronous API in blocking terms."""
     text = text.replace("app = await connect(…)", "app = connect(…).open()")
     return text.replace("async with", "with").replace("async for", "for").replace("await ", "")
 
 
 def blocking_error(error: ABPError) -> ABPError:
-    """Return an error, changed in place, whose advice is in blocking terms, with a short traceback."""
     if isinstance(error, UsageError):
         error.message = _blocking_text(error.message)
     return shortened(error)
 
 
 def with_docstring_of(original: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a hand-written blocking function with the docstring of its asynchronous namesake."""
-
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         function.__doc__ = _blocking_text(original.__doc__ or "")
         return function
@@ -321,8 +309,8 @@ def with_docstring_of(original: Callable[..., object]) -> Callable[[Callable[P, 
 
 
 def with_signature_of(function: Callable[P, T], original: Callable[..., object]) -> Callable[P, T]:
-    """Give a blocking ``function`` the name, the docstring and the signature of the asynchronous ``original``, and
-    return it. ``AsyncIterator[Job]`` as the result becomes ``Iterator[Job]``."""
+    """Give a blocking ``function`` the name, the docstring and the signature of ``original``. ``AsyncIterator[Job]`` as
+    the result becomes ``Iterator[Job]``."""
     functools.update_wrapper(function, original, updated=())
     function.__doc__ = _blocking_text(original.__doc__ or "")
 
@@ -339,8 +327,6 @@ def with_signature_of(function: Callable[P, T], original: Callable[..., object])
 def blocking(
     method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[W], P], T]:
-    """Return the blocking method for a coroutine method of the wrapped object."""
-
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True
         try:
@@ -355,9 +341,7 @@ def blocking(
 def making(
     method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]], facade: Callable[[T, Runner], F]
 ) -> Callable[Concatenate[Blocking[W], P], F]:
-    """Return the blocking method for a coroutine method that makes an asynchronous object.
-
-    ``facade`` makes the blocking object around it."""
+    """``facade`` makes the blocking object around the one that ``method`` makes."""
     wait = blocking(method)
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> F:
@@ -368,8 +352,6 @@ def making(
 
 
 def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Return the blocking function for a coroutine function."""
-
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True
         try:
@@ -381,7 +363,7 @@ def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable
 
 
 def made_by(function: Callable[P, W], facade: Callable[[W], F]) -> Callable[P, F]:
-    """Return a function that makes an asynchronous object and puts the blocking ``facade`` around it."""
+    """``facade`` makes the blocking object around the one that ``function`` makes."""
 
     def make(*args: P.args, **kwargs: P.kwargs) -> F:
         return facade(function(*args, **kwargs))
@@ -406,9 +388,7 @@ def taking_parameters_of(
 def iterating(
     method: Callable[Concatenate[W, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Blocking[W], P], Iterator[T]]:
-    """Return the blocking method for a method that returns an asynchronous iterator.
-
-    Leaving the blocking loop early closes the asynchronous iterator."""
+    """Leaving the blocking loop early closes the asynchronous iterator."""
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return iterate(getattr(self.wrapped, method.__name__)(*args, **kwargs), self._runner)
@@ -417,7 +397,6 @@ def iterating(
 
 
 def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
-    """Yield the items of an asynchronous iterator, each awaited in the runner."""
     user = _Iteration()
 
     async def next_item() -> tuple[T, ...]:
@@ -445,10 +424,8 @@ def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
 
 
 class _Iteration:
-    """User of a loop while something is iterated."""
-
     def finish(self) -> None:
-        """Do nothing: the loop ends with the program."""
+        """The loop ends with the program."""
 
 
 M = TypeVar("M", bound=AbstractAsyncContextManager[Any])
@@ -459,7 +436,7 @@ _ExcInfo: TypeAlias = (
 
 
 class _OpenManager(Generic[T]):
-    """Open asynchronous context manager, held open by a task: it must be entered and left in the same task."""
+    """An asynchronous manager that a task holds open: it must be entered and left in the same task."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T], runner: Runner) -> None:
         self._manager = manager
@@ -469,7 +446,7 @@ class _OpenManager(Generic[T]):
         self.closed = False
 
     def enter(self) -> T:
-        """Enter the manager and return its value. The loop stays alive until it is left."""
+        """The loop stays alive until the manager is left."""
         self._runner.acquire(self)
         try:
             return self._runner.run(self._enter())
@@ -479,7 +456,7 @@ class _OpenManager(Generic[T]):
             raise
 
     def leave(self, *exc_info: Any) -> bool | None:
-        """Close the manager. Idempotent. A forked process does nothing: the manager belongs to its parent."""
+        """Idempotent. A forked process does nothing: the manager belongs to its parent."""
         self.closed = True
         if self._pid != os.getpid() or self._task is None or self._task.done():
             return None
@@ -497,7 +474,7 @@ class _OpenManager(Generic[T]):
             self._task.get_loop().set_exception_handler(lambda _loop, _context: None)
 
     def abandon(self) -> None:
-        """Close the manager without waiting. Called by the garbage collector, in any thread, for a forgotten object."""
+        """Called by the garbage collector, in any thread, for a forgotten object."""
         if self.closed or self._pid != os.getpid():
             return
         self._warn_unclosed()
@@ -505,7 +482,6 @@ class _OpenManager(Generic[T]):
         self._runner.post(self._close_and_release())
 
     def finish(self) -> None:
-        """Close the manager because the program ends."""
         if not self.closed:
             self._warn_unclosed()
         self.leave(None, None, None)
@@ -514,14 +490,13 @@ class _OpenManager(Generic[T]):
         warnings.warn(f"{self._manager!r} was not closed; use it in a `with` block", ResourceWarning, stacklevel=3)
 
     def _release(self) -> None:
-        """Release the loop when the closing is done: a second Ctrl-C ends the wait, but not the closing."""
+        """A second Ctrl-C ends the wait for the closing, but not the closing."""
         if self._task is None or self._task.done():
             self._runner.release(self)
         else:
             self._runner.post(self._close_and_release())
 
     async def _enter(self) -> T:
-        """Start the task that holds the manager open, and return the manager's value."""
         loop = asyncio.get_running_loop()
         entered: asyncio.Future[T] = loop.create_future()
         self._leaving: asyncio.Future[_ExcInfo] = loop.create_future()
@@ -540,7 +515,7 @@ class _OpenManager(Generic[T]):
         return entered.result()
 
     async def _hold_open(self, entered: asyncio.Future[T]) -> bool | None:
-        """Enter the manager, wait for the end of its block, and leave it, all in this task."""
+        """Enter and leave the manager in this task."""
         entered.set_result(await self._manager.__aenter__())
         try:
             exc_info = await self._leaving
@@ -549,9 +524,7 @@ class _OpenManager(Generic[T]):
         return await self._manager.__aexit__(*exc_info)
 
     async def _leave(self, exc_info: Any) -> bool | None:
-        """End the task that holds the manager open, and return the result of ``__aexit__``.
-
-        Raises :class:`~transports.errors.CallTimeout` if the manager does not close in time."""
+        """Raises :class:`~transports.errors.CallTimeout` if the manager does not close in time."""
         assert self._task is not None
         if not self._leaving.done():
             self._leaving.set_result(exc_info)
@@ -612,8 +585,6 @@ class Resource(Blocking[M]):
 def closing(
     method: Callable[[M], Coroutine[Any, Any, None]],
 ) -> Callable[[Resource[M]], None]:
-    """Return the blocking ``close`` for the ``aclose`` of a resource."""
-
     def close(self: Resource[M]) -> None:
         self._close()
 
@@ -625,10 +596,7 @@ def closing(
 def managing(
     method: Callable[Concatenate[W, P], AbstractAsyncContextManager[T]], facade: Callable[[T, Runner], F]
 ) -> Callable[Concatenate[Blocking[W], P], AbstractContextManager[F]]:
-    """Return the blocking method for a method that returns an asynchronous context manager.
-
-    ``facade`` makes the blocking object around the value of the manager.
-    """
+    """``facade`` makes the blocking object around the value of the manager."""
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[F]:
         manager: AbstractAsyncContextManager[T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
@@ -641,7 +609,6 @@ def managing(
 def _manage_blocking(
     manager: AbstractAsyncContextManager[T], facade: Callable[[T, Runner], F], runner: Runner
 ) -> Iterator[F]:
-    """Enter an asynchronous manager for the block, which gets the ``facade`` of its value."""
     open_manager = _OpenManager(manager, runner)
     value = facade(open_manager.enter(), runner)
     try:

@@ -347,7 +347,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _runner(owner: Page | BrowserContext | None) -> Runner:
-    """Return the loop of a page of ``playwright.sync_api``, whose work must run in its thread, or the shared loop."""
+    """A page of ``playwright.sync_api`` has a loop of its own, and work for it must run in its thread."""
     if owner is None:
         return SHARED
     return browsers.PageRunner(owner)
