@@ -31,7 +31,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _run_command(args: list[str], *, final: bool) -> int:
-    """Run one command and return its exit status, also after a signal. ``final`` means that the process ends then."""
+    """Return the exit status, also after a signal. ``final`` means that the process ends then."""
     try:
         with handle_signals(final=final):
             # A signal waits for the import: an exception there would leave half a module.
@@ -81,9 +81,9 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def handle_signals(*, final: bool = False) -> Iterator[None]:
-    """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls the callback of
-    :func:`on_signal`. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored.
-    With ``final`` the process ends after the context: further signals do not interrupt its exit either."""
+    """The first signal raises :class:`Stopped`, or calls the callback of :func:`on_signal`. A signal that the parent
+    process set to be ignored (``nohup``, a background job) stays ignored. With ``final`` the process ends after the
+    context: further signals do not interrupt its exit either."""
     global _received, _expected, _drained
     _received = None
     _expected = _drained = False
@@ -99,7 +99,6 @@ def handle_signals(*, final: bool = False) -> Iterator[None]:
 
 
 def _handle_signal(number: int, _: FrameType | None) -> None:
-    """Call the handlers of the contexts for a signal. Without one that takes it, the first signal ends the command."""
     global _received
     is_handled = any(handler(number) for handler in reversed(_handlers))
     if not is_handled and _received is None:
@@ -124,11 +123,10 @@ def expect_signal() -> None:
 
 @contextmanager
 def on_signal(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
-    """Call ``callback`` for a signal while the context lasts, in the middle of whatever the main thread does.
-
-    Yields a function that returns the exception for the received signal, or ``None``. Handlers of the event loop
-    (``loop.add_signal_handler``) would not suffice: these also cover the imports before the loop, waiting for stdin
-    outside the loop, and its end. The loop would also restore the default handlers, not those set before."""
+    """Call ``callback`` for a signal, in the middle of whatever the main thread does. Yields a function that returns
+    the exception for the received signal, or ``None``. Handlers of the event loop (``loop.add_signal_handler``) would
+    not suffice: these also cover the imports before the loop, waiting for stdin outside the loop, and its end. The loop
+    would also restore the default handlers, not those set before."""
 
     def handle(number: int) -> bool:
         global _received

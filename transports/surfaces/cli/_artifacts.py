@@ -66,10 +66,7 @@ Id = Annotated[
 
 
 async def find(store: ArtifactStore, name: str) -> ArtifactRef:
-    """Return the artifact with this id, beginning of an id, or file name.
-
-    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` if several artifacts
-    match."""
+    """``name`` is an id, the beginning of one, or a file name."""
     try:
         return await store.stat(name)
     except ArtifactNotFound as error:
@@ -254,10 +251,7 @@ async def get(
 
 
 async def _print_content(store: ArtifactStore, ref: ArtifactRef, artifact_id: str) -> None:
-    """Print an artifact's text on a terminal without control sequences, which the terminal would obey.
-
-    Raises :class:`~transports.errors.UsageError` for an artifact that is not text; ``artifact_id`` is its name on the
-    command line."""
+    """Print without control sequences, which a terminal would obey. ``artifact_id`` is the name on the command line."""
     is_text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
     if not is_text:
         raise UsageError(

@@ -83,8 +83,7 @@ class WorkerOptions:
     evidence: EvidenceText = ""
 
     def for_any_process(self, files: Path) -> WorkerOptions:
-        """Return the options with absolute paths, for a process in another folder. ``files`` is the store if
-        ``--store`` is not given."""
+        """Make paths absolute, for a process in another folder. ``files`` is the store if ``--store`` is not given."""
         store = self.store or str(files)
         is_address = self.store is not None and ":" in self.store
         if not is_address:
@@ -111,8 +110,6 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions:
-    """Options of ``abp batch run``, without the folder of the run."""
-
     target: Annotated[
         str | None, typer.Option("--target", metavar="TARGET", help="The app of jobs that name none.")
     ] = None

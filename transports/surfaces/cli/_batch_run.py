@@ -42,8 +42,7 @@ _OPENING = "browsers and apps are starting"
 
 
 class BatchProgress:
-    """Progress of a run while the context lasts: a bar, JSON events, or a note on stderr now and then where there is no
-    terminal. It begins with ``counts``."""
+    """A bar, JSON events, or a note on stderr now and then where there is no terminal. It begins with ``counts``."""
 
     def __init__(self, counts: Counts, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -106,7 +105,7 @@ class BatchProgress:
             self._show_counts(self._ended + 1, failed)
 
     def counted(self, counts: Counts) -> None:
-        """Show the number of jobs in each state, for an engine that does not report single jobs."""
+        """Show the counts, for an engine that does not report single jobs."""
         if counts == self._counts:
             return
         self._counts = counts
@@ -174,7 +173,6 @@ def _in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
 
 
 def _on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
-    """Return a factory of the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
     require_ray()
     return lambda ledger, progress: RayEngine(
         ledger,
@@ -191,8 +189,8 @@ def _on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: st
 async def _work_off(
     ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
-    """Run jobs until all have ended or a signal comes. The first signal lets running jobs end. Return the exit status,
-    and the engine's report on its browsers. ``metrics`` is the HOST:PORT to serve metrics at meanwhile."""
+    """The first signal lets running jobs end. Return the exit status, and the engine's report on its browsers.
+    ``metrics`` is the HOST:PORT to serve metrics at meanwhile."""
     loop = asyncio.get_running_loop()
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
@@ -237,9 +235,7 @@ def _exit_status(counts: Counts) -> int:
 def _print_report(
     report: Mapping[str, JSONValue], folder: Path, *, run: Path | None = None, as_json: bool = False
 ) -> None:
-    """Print the report of a run: job counts, errors, hints, the places of its files, and the next step.
-
-    ``run`` is the run's folder, for a step that names it."""
+    """``run`` is the run's folder, for a next step that names it."""
     if as_json:
         print_event({"event": "report", "folder": str(folder), **report})
         return
@@ -288,8 +284,7 @@ def _print_first_errors(codes: Mapping[str, int], first_errors: Mapping[str, Map
 
 
 def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
-    """Return the step that matters most after a run with these counts of jobs. ``run`` is the run's folder, if a
-    command can name it."""
+    """``run`` is the run's folder, if a command can name it."""
     if counts.get("queued") or counts.get("leased"):
         return "To resume: the same `abp batch run` command"
     if counts.get("failed"):
@@ -310,8 +305,7 @@ def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
 
 
 def read_and_run(jobs: str, out: Path, options: BatchOptions) -> Coroutine[object, object, int]:
-    """Return the coroutine that runs the jobs of ``jobs``, a file or ``-``, in the folder ``out``. Stdin is read to its
-    end before this returns, outside the event loop."""
+    """``jobs`` is a file or ``-``. Stdin is read to its end before this returns, outside the event loop."""
     if jobs != "-":
         source = Path(jobs)
         return _run(source, source.parent, out, options)
@@ -343,7 +337,7 @@ async def _run(source: Path, inputs: Path, out: Path, options: BatchOptions) -> 
 
 
 async def _try_to_report(report: Coroutine[object, object, None]) -> None:
-    """Write the report of a run that is stopped, unless it takes so long that it would delay the end."""
+    """Give up after a while: the run is stopped, and its end must not be delayed."""
     with suppress(ABPError, TimeoutError):
         async with asyncio.timeout(5):
             await report

@@ -80,7 +80,6 @@ _HINTS = {
 
 
 def flags_of(capability: Capability) -> str:
-    """Return the flags of a capability, such as `` [deprecated]``."""
     flags = {
         "unavailable": not capability.available,
         "view": capability.view is not None,
@@ -92,8 +91,8 @@ def flags_of(capability: Capability) -> str:
 
 
 def print_capability(capability: Capability, target: Sequence[str] = ()) -> None:
-    """Print a capability with its parameters and an example. ``target`` are the arguments of ``abp call`` that name the
-    app; without them the example is a line of ``abp shell``."""
+    """The example calls it with ``abp call`` and the arguments ``target``, or without them as a line of ``abp
+    shell``."""
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
         print_text(plain_line(capability.description))
@@ -130,7 +129,6 @@ def _cut_cell(text: str) -> str:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """Return the type of a parameter, or its allowed values: all of a short list, else the first and their number."""
     from ..shared._capability_tools import type_name  # late, as it loads the session
 
     values = schema.get("enum")
@@ -173,8 +171,7 @@ def _example_call(capability: Capability, target: Sequence[str]) -> str:
 
 
 def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
-    """Return the number and the parameters of each non-empty line of a JSON Lines file. Raises
-    :class:`~transports.errors.UsageError` for a line that is not a JSON object."""
+    """Return the number and the parameters of each non-empty line of a JSON Lines file."""
     try:
         with file.open("rb") as lines:
             numbered = [(number, params) for number, _, params in json_lines(lines, f"--each {file}", "of parameters")]
@@ -186,7 +183,6 @@ def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
 
 
 def params_for(params: Params, app: Session, capability: str) -> dict[str, object]:
-    """Return parameters as the schema of a capability takes them; unchanged for an unknown capability."""
     declared = app.capabilities.get(capability)
     if declared is None:
         return params
@@ -194,10 +190,8 @@ def params_for(params: Params, app: Session, capability: str) -> dict[str, objec
 
 
 def routing_of_options(preset: str | None, options: Sequence[str] | None) -> RoutingConfig | str | None:
-    """Return the routing of ``--preset`` and ``--routing KEY=VALUE``, for :func:`transports.connect`.
-
-    A dot in a key leads into a table, and a value is JSON, otherwise text. The options override the settings file or,
-    if there is one, the preset. Raises :class:`~transports.errors.UsageError` with the name of the wrong key."""
+    """A dot in a key leads into a table, and a value is JSON, otherwise text. The options override the settings file
+    or, if there is one, the preset."""
     if not options:
         return preset
     from ...routing._policy import RoutingConfig
@@ -281,7 +275,7 @@ class _Caller:
         self._bar = ProgressBar(capability)
 
     def read_and_call(self) -> Coroutine[object, object, int]:
-        """Read the parameters, for which stdin may be waited for, and return the work that is left."""
+        """Stdin may be waited for before this returns, outside the event loop."""
         require_folder(self._options.record)
         params = self._options.params.read()
         if self._options.each is None:
@@ -310,9 +304,7 @@ class _Caller:
         return 0
 
     async def _call_each(self, params: Params, lines: Sequence[tuple[int, dict[str, object]]]) -> int:
-        """Make the calls one after the other, print their results, and return the exit status: 1 if any failed.
-
-        A failed call does not end the others, unless it ended the session. With ``--json`` one document is printed,
+        """A failed call does not end the others, unless it ended the session. With ``--json`` one document is printed,
         whose ``results`` are those of ``abp call --json``, each with its ``line``."""
         with self._bar:
             async with self._open_app() as app:
@@ -326,7 +318,7 @@ class _Caller:
     async def _call_lines(
         self, app: Session, common_params: dict[str, object], lines: Sequence[tuple[int, dict[str, object]]]
     ) -> tuple[list[dict[str, object]], int]:
-        """Make the calls until the session ends. Return the documents of their results, and how many failed."""
+        """Return the documents of the results, and how many calls failed."""
         results: list[dict[str, object]] = []
         failed = 0
         for count, (number, line) in enumerate(lines, 1):
@@ -345,7 +337,6 @@ class _Caller:
         return results, failed
 
     async def _call_capability(self, app: Session, params: dict[str, object]) -> Result:
-        """Make a call. With ``--inline-data off`` its result has only the places of its data."""
         result = await app.call(
             self._capability, params, timeout=self._options.timeout, on_progress=self._bar.on_progress
         )
@@ -382,10 +373,7 @@ def _allow_private_addresses() -> Iterator[None]:
 
 
 def _start_detached(target: str, capability: str, options: CallOptions) -> None:
-    """Have the server of ``abp call --detach`` start a call, and print its id.
-
-    The server connects to the app, not this command, so options of the connection raise
-    :class:`~transports.errors.UsageError`."""
+    """The server connects to the app, not this command, so options of the connection are refused."""
     from ._detached import open_server  # late: it loads an HTTP client
 
     for name, value in _options_of_direct_calls(options).items():
@@ -411,7 +399,6 @@ def _start_detached(target: str, capability: str, options: CallOptions) -> None:
 
 
 def _options_of_direct_calls(options: CallOptions) -> dict[str, object]:
-    """Return by name the options that the server does not get."""
     names = [field.name for field in fields(options.connection) if field.name not in ("transport", "token")]
     return {
         "--each": options.each,
@@ -428,7 +415,6 @@ def _options_of_direct_calls(options: CallOptions) -> dict[str, object]:
 
 
 def _files_by_path(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the files in parameters by their paths, with dots between the keys."""
     files: dict[str, Any] = {}
     for key, value in params.items():
         if isinstance(value, dict):
@@ -570,8 +556,7 @@ async def login(
 
 
 async def _wait_for_enter() -> None:
-    """Ask the user to sign in, and wait for a line on stdin; wait for ever if stdin ends without one. A daemon thread
-    reads, so that it does not delay the end of the program."""
+    """Return after a line on stdin; wait for ever if stdin ends without one."""
     print_note("sign in, then close the window or press Enter here", always=True)
     loop = asyncio.get_running_loop()
     entered = asyncio.Event()
@@ -580,5 +565,6 @@ async def _wait_for_enter() -> None:
         if sys.stdin is not None and sys.stdin.readline():
             loop.call_soon_threadsafe(entered.set)
 
+    # A daemon does not delay the end of the program.
     threading.Thread(target=read, daemon=True, name="abp-stdin").start()
     await entered.wait()

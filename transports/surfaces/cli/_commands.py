@@ -145,7 +145,6 @@ def _options(
 
 
 def _require_utf8(args: Sequence[str]) -> None:
-    """Raise :class:`~transports.errors.UsageError` for an argument that cannot be sent or printed as it is."""
     for number, arg in enumerate(args, 1):
         try:
             arg.encode()

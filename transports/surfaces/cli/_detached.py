@@ -147,7 +147,6 @@ def _stored_reference(stored: Mapping[str, Any]) -> ArtifactRef:
 
 
 async def _read_object(response: aiohttp.ClientResponse) -> dict[str, Any] | None:
-    """Return the JSON object of an answer; ``None`` if there is none, or if it is too large."""
     max_bytes = 16 << 20
     body = b""
     async for chunk in response.content.iter_any():
@@ -162,8 +161,7 @@ async def _read_object(response: aiohttp.ClientResponse) -> dict[str, Any] | Non
 
 @asynccontextmanager
 async def open_server(url: str | None, token: str | None) -> AsyncIterator[ServerClient]:
-    """Yield a client of the server at ``url``; ``token`` may be ``@FILE``. Raises
-    :class:`~transports.errors.UsageError` without an address or a token."""
+    """``token`` may be ``@FILE``."""
     if url is None or not is_page(url) or origin_of(url) is None:
         raise UsageError(
             "name the server with --server, such as http://127.0.0.1:8000/; `abp serve` prints its address"
@@ -182,8 +180,8 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
 
 
 class ServerClient:
-    """Client of one server, with one token. Methods raise errors of the server as :class:`~transports.errors.ABPError`,
-    and :class:`~transports.errors.ConnectFailed` if it does not answer."""
+    """Client with one token. Its methods raise the errors that the server answers, or ``ConnectFailed`` without an
+    answer."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
@@ -199,9 +197,8 @@ class ServerClient:
         transport: str = "auto",
         timeout: float | None = None,
     ) -> Mapping[str, Any]:
-        """Start a call and return its record. ``files`` are uploaded first.
-
-        ``target`` is a session of the server, or the address of an app, which is connected there if necessary."""
+        """``files`` are uploaded first. ``target`` is a session of the server, or the address of an app to connect
+        there."""
         listed = await self._request("GET", "/apps")
         sessions = [app["session"] for app in listed["apps"]]
         session = target
@@ -227,7 +224,6 @@ class ServerClient:
         return str(stored["artifacts"][0]["id"])
 
     async def calls(self) -> list[Mapping[str, Any]]:
-        """Return the detached calls, newest first."""
         listed = await self._request("GET", "/calls?limit=1000")
         return [call for call in listed["calls"] if call["detached"]]
 
@@ -240,8 +236,7 @@ class ServerClient:
         return await self._request("DELETE", f"/calls/{quote(call, safe='')}")
 
     async def _request(self, method: str, path: str, *, wait: float = 0.0, **options: Any) -> dict[str, Any]:
-        """Send a request and return the JSON object of the answer. ``wait`` are the seconds that the server may take
-        besides the timeout."""
+        """``wait`` are the seconds that the server may take besides the timeout."""
         seconds = 30.0
         timeout = aiohttp.ClientTimeout(total=None, sock_read=seconds + wait, sock_connect=seconds)
         try:
@@ -262,7 +257,7 @@ class ServerClient:
         raise self._refusal(response.status, problem)
 
     def _refusal(self, status: int, problem: Mapping[str, Any]) -> ABPError:
-        """Return the error that the server has answered; ``problem`` is the ``error`` of its JSON."""
+        """``problem`` is the ``error`` in the JSON of the answer."""
         code = str(problem.get("code"))
         if status == 401:
             return ABPError(

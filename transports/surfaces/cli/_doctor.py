@@ -90,7 +90,6 @@ def _report_document(facts: Facts, problems: Sequence[ABPError]) -> dict[str, ob
 
 
 def _print_facts(facts: Facts) -> None:
-    """Print the name and the text of each fact; further lines of a text have no name."""
     for name, fact in facts.items():
         label = name
         for line in fact.text.splitlines() or [""]:
@@ -118,8 +117,7 @@ async def _install_browser() -> None:
 
 
 async def _can_download(playwright: list[str]) -> bool:
-    """Return whether the server of Playwright's browsers answers, and print why not. Playwright itself asks it five
-    times, half a minute each."""
+    """Ask once and print why not: Playwright itself asks the server of its browsers five times, half a minute each."""
     import aiohttp
 
     dry_run = [*playwright, "--dry-run"]
@@ -149,7 +147,6 @@ async def _can_download(playwright: list[str]) -> bool:
 
 
 async def _run_installer(command: list[str]) -> bool:
-    """Run a command, and return whether it succeeded. If this is cancelled, the command is terminated."""
     print_note(" ".join(command))
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     # Its output goes to stderr, since stdout is for the report.

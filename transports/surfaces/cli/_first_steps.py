@@ -97,7 +97,6 @@ async def _call_large(app: Session, results: list[Result], params: Mapping[str, 
 
 
 async def _repeat_two_calls(app: Session, megabytes: int, results: list[Result]) -> None:
-    """Repeat two calls over another transport: the same table, which must give the same file, and a large file."""
     first = next(result for result in results if result.capability == "data.csv")
     await _call_and_collect(app, results, "data.csv", _TABLE)
     if results[-1].artifacts["file"].sha256 != first.artifacts["file"].sha256:
@@ -106,7 +105,6 @@ async def _repeat_two_calls(app: Session, megabytes: int, results: list[Result])
 
 
 async def _make_all_calls(app: Session, samples: Path, megabytes: int, results: list[Result]) -> None:
-    """Call capabilities of each kind, with the README of this package and the app's ``samples`` as input."""
     from importlib.metadata import metadata  # late: it takes 20 ms to load
 
     readme = str(metadata("abp-transports").json.get("description", ""))
@@ -281,10 +279,8 @@ def init_config(
 def _write_project(
     kind: str, folder: Path, next_steps: str, *, as_json: bool, target: str = _TARGET, allow_files: bool = False
 ) -> int:
-    """Write the templates of a ``kind`` into a folder and print what to do next.
-
-    ``target`` replaces the target in the templates. With ``allow_files`` the folder may have other files. Raises
-    :class:`~transports.errors.UsageError` rather than overwrite a file."""
+    """``target`` replaces the target in the templates. With ``allow_files`` the folder may have other files. No file is
+    ever overwritten."""
     is_new_or_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     if not allow_files and not is_new_or_empty:
         raise UsageError(f"{folder} exists and is not an empty folder; name a new one")

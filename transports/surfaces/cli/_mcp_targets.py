@@ -374,8 +374,7 @@ async def _print_contents(app: Session, uris: Sequence[str], timeout: float | No
 
 
 async def _print_changes(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
-    """Print the resources now and after each change, until the session ends. They are printed after a reconnection too,
-    since a notification of a change may have been lost meanwhile."""
+    """Resources are printed after a reconnection too, since a notification may have been lost meanwhile."""
     async with app.events() as events:
         for uri in uris:
             await app.resources.subscribe(uri, timeout=timeout)
@@ -395,7 +394,6 @@ def _changed_uris(event: object, uris: Sequence[str]) -> Sequence[str]:
 
 
 async def _print_resource(app: Session, uri: str, timeout: float | None, as_json: bool, *, fresh: bool) -> None:
-    """Read and print one resource. If ``fresh``, it does not come from the session's cache."""
     result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
     if as_json:
         print_event({"success": True, "uri": uri, "result": result.as_dict()})

@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
     """Return a command for Typer in which each parameter that is a dataclass is replaced by the fields of this
-    dataclass, and so on in a field that is a dataclass. Any other field must have a default."""
+    dataclass, at any depth. Any other field must have a default."""
     signature = inspect.signature(command, eval_str=True)
     parameters = [option for parameter in signature.parameters.values() for option in _spread(parameter)]
 
@@ -61,7 +61,6 @@ def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def _spread(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """Yield a parameter, or in place of a dataclass its fields, which may be dataclasses too."""
     group = parameter.annotation
     if not is_dataclass(group):
         yield parameter
@@ -72,7 +71,6 @@ def _spread(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 
 
 def _gather(name: str, annotation: Any, values: Mapping[str, Any]) -> Any:
-    """Return the value of a parameter from those of its options."""
     if not is_dataclass(annotation):
         return values[name]
     hints = get_type_hints(annotation, include_extras=True)
@@ -80,9 +78,7 @@ def _gather(name: str, annotation: Any, values: Mapping[str, Any]) -> Any:
 
 
 def attached_to(attach: bool, cdp_url: str | None) -> str | None:
-    """Return the address of the browser that ``--attach`` finds, or ``cdp_url`` without ``--attach``.
-
-    Raises :class:`~transports.errors.UsageError` if there is none, or several and no terminal to ask at."""
+    """Return the address of the browser that ``--attach`` finds, or ``cdp_url`` without ``--attach``."""
     if not attach:
         return cdp_url
 
@@ -102,7 +98,6 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
 
 
 def _choose_browser(browsers: Sequence[RunningBrowser]) -> RunningBrowser:
-    """Ask the user for one of several browsers. Raises :class:`~transports.errors.UsageError` without a terminal."""
     choices = [f"{number}  {browser.where} ({browser.url})" for number, browser in enumerate(browsers, 1)]
     if not at_terminal():
         raise UsageError("--attach: several browsers are running; choose one with --cdp-url: " + "; ".join(choices))
@@ -258,11 +253,10 @@ async def open_app(
     routing: RoutingConfig | str | None = None,
     pause: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncIterator[Session]:
-    """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of
-    :func:`transports.connect`, as are the errors.
+    """The arguments and the errors are those of :func:`transports.connect`.
 
-    The app's questions are asked at the terminal, within the context ``pause``, which stops other output. Without
-    a terminal they get the default answer of a session without a handler, which a note on stderr reports."""
+    The app's questions are asked at the terminal, within the context ``pause``, which stops other output. Without a
+    terminal they get the default answer of a session without a handler, which a note on stderr reports."""
     if isinstance(store, str):
         refuse_file_name(store)
     async with AsyncExitStack() as stack:
@@ -285,7 +279,6 @@ async def open_app(
 
 
 def local_folder(text: str) -> Path:
-    """Return the path of a local folder. Raises :class:`~transports.errors.UsageError` for the address of a store."""
     try:
         return folder_of(text)
     except ValueError as error:
@@ -293,8 +286,7 @@ def local_folder(text: str) -> Path:
 
 
 async def start_driver(target: str, stack: AsyncExitStack) -> None:
-    """Start the browser's driver ahead of time, if the target is a page. Errors of the address, such as a port without
-    a listener, are left for connecting to report."""
+    """Errors of the address, such as a port without a listener, are left for connecting to report."""
     if not is_page(target):
         return
     from ...playwright._process import driver_ahead
@@ -335,9 +327,7 @@ class ConnectionOptions:
     ] = False
 
     def connection(self, *, evidence: str = "") -> ConnectOptions:
-        """Return the given options as those of :func:`transports.connect`. ``--attach`` runs an event loop to find the
-        browser, so this must not be called in one. Raises :class:`~transports.errors.UsageError` for invalid headers or
-        evidence."""
+        """``--attach`` runs an event loop to find the browser, so this must not be called in one."""
         from ...session._evidence import read_evidence  # late: `abp --help` need not wait for it
 
         options: dict[str, object] = {
@@ -361,8 +351,7 @@ class ConnectionOptions:
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
-    """Return the headers of ``--token`` and ``--header``, or ``None`` without any. Values are secrets, so no message
-    of a :class:`~transports.errors.UsageError` holds one."""
+    """Values are secrets, so no message of an error holds one."""
     values: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")
@@ -390,8 +379,7 @@ async def limited_store(
     *,
     config: Path | None,
 ) -> AsyncIterator[ArtifactStore]:
-    """Open the store at ``url`` (default: the settings) with the retention of the options, variables and settings file,
-    which is applied while the context lasts. With a retention, a line on stderr says for how long files are kept."""
+    """Open the store at ``url`` (default: the settings), and apply its retention while the context lasts."""
     from ...artifacts._opening import sweeping
     from ...session._stores import open_configured_store
 
@@ -442,8 +430,7 @@ class Params(dict[str, object]):
         self._paths: set[tuple[str, ...]] = set()
 
     def set_value(self, key: Sequence[str], value: object) -> None:
-        """Set the parameter at the path ``key``. Raises :class:`~transports.errors.UsageError` if it would replace one
-        that was set before."""
+        """Raises :class:`~transports.errors.UsageError` rather than replace a parameter that was set before."""
         path = tuple(key)
         for other in self._paths:
             is_same_or_inside = other[: len(path)] == path
@@ -460,11 +447,8 @@ class Params(dict[str, object]):
             raise UsageError(f"{error.message} with --params") from None
 
     def set_text(self, key: Sequence[str], text: str, source: str) -> None:
-        """Set the parameter at the path ``key`` to the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise.
-
-        ``@FILE`` stands for the content of a file, ``@@`` for a text that begins with ``@``. Raises the errors of
-        :meth:`set_value`, and :class:`~transports.errors.UsageError`, with ``source`` in its message, for a file that
-        cannot be read, is larger than 64 MB, or is not UTF-8."""
+        """``text`` is the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise. ``@FILE`` stands for the content
+        of a file, ``@@`` for a text that begins with ``@``. ``source`` stands in messages."""
         if text.startswith("@@"):
             self.set_value(key, text[1:])
             return
@@ -476,8 +460,8 @@ class Params(dict[str, object]):
             self.texts[tuple(key)] = text
 
     def fit_to(self, schema: Mapping[str, object]) -> dict[str, object]:
-        """Return the parameters for a capability with this schema. A text that is also valid JSON, such as in
-        ``-p phone=12345``, stays text where the schema takes only text."""
+        """A text that is also valid JSON, such as in ``-p phone=12345``, stays text where the schema takes only
+        text."""
         params: dict[str, Any] = dict(self)
         if not schema:
             return params
@@ -510,10 +494,8 @@ class ParamOptions:
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
     def read(self) -> Params:
-        """Return the parameters. A dot in a KEY leads into an object; a KEY may be given once and overrides
-        ``--params``.
-
-        May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
+        """A dot in a KEY leads into an object; a KEY may be given once and overrides ``--params``. May wait for
+        stdin."""
         params = Params(None if self.params is None else _read_object(self.params))
         for pair in self.pairs or ():
             key, value = _split_pair(pair, "-p KEY=VALUE", "-p title=Report")
@@ -525,8 +507,7 @@ class ParamOptions:
 
 
 def read_file(path: str, source: str) -> BinaryData:
-    """Return a file as a parameter. Raises :class:`~transports.errors.UsageError`, with ``source`` in its message, if
-    it is not a regular file: a pipe has no size and cannot be read twice."""
+    """Only a regular file: a pipe has no size and cannot be read twice. ``source`` stands in messages."""
     file = Path(path)
     if file.exists() and not file.is_file():
         raise UsageError(f"{source}: {path} is not a regular file; name one, or save its content to one first")
@@ -537,15 +518,13 @@ def read_file(path: str, source: str) -> BinaryData:
 
 
 def require_folder(file: Path | None) -> None:
-    """Raise :class:`~transports.errors.UsageError` for an output file that cannot be written. Called before the work,
-    so that its result is not lost."""
+    """Called before the work, so that its result is not lost."""
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise UsageError(f"{file} cannot be written: name a file in a folder that exists")
 
 
 def refuse_file_name(out: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` if ``--out`` names a missing folder that looks like a file or
-    stdout, since ``--out`` is a file in other programs. With a trailing slash any name is a folder."""
+    """``--out`` is a file in other programs. With a trailing slash any name is a folder."""
     folder = Path(out)
     looks_like_file = _FILE_NAME.fullmatch(folder.name) is not None
     if "://" in out or out.endswith("/") or not looks_like_file:
@@ -561,8 +540,6 @@ def refuse_file_name(out: str) -> None:
 
 
 def _read_object(text: str) -> dict[str, Any]:
-    """Return the JSON object in the value of ``--params``. Raises :class:`~transports.errors.UsageError` for anything
-    else."""
     source, data = _read_json(text)
     fix = "correct it"
     if source == "--params":
@@ -617,8 +594,7 @@ def _kind_of(value: object) -> str:
 
 
 def _split_pair(pair: str, form: str, example: str) -> tuple[list[str], str]:
-    """Return the steps of the key, and the value, of ``KEY=VALUE``. Raises :class:`~transports.errors.UsageError` with
-    the ``form`` and an ``example``."""
+    """Return the steps of the key, and the value. ``form`` and ``example`` stand in the message of an error."""
     key, equals, value = pair.partition("=")
     path = key.split(".")
     if not equals or not all(path):
@@ -630,7 +606,6 @@ def _split_pair(pair: str, form: str, example: str) -> tuple[list[str], str]:
 
 
 def parse_value(text: str) -> object:
-    """Return ``text`` decoded as JSON, or unchanged if it is not JSON."""
     try:
         return decode_json(text)
     except ProtocolError:
@@ -667,8 +642,7 @@ def _can_be_key(name: str) -> bool:
 
 
 def _can_be_text(value: str) -> bool:
-    """Return whether a text can be the VALUE in ``KEY=VALUE`` as it is: in one plain line, and neither JSON nor
-    ``@FILE``."""
+    """As the VALUE of ``KEY=VALUE``: in one plain line, and neither JSON nor ``@FILE``."""
     is_json = parse_value(value) != value
     return not is_json and not value.startswith("@") and plain_line(value) == value
 

@@ -104,7 +104,6 @@ def _options(
 
 
 def add_options(command: Any) -> None:
-    """Add ``-v`` and ``-q`` to a command of Typer and, if it is a group, to every command in the group."""
     app = typer.Typer(add_completion=False)
     app.command()(_options)
     options: Any = typer.main.get_command(app)
@@ -147,8 +146,7 @@ def start_output() -> None:
 
 
 def require_output() -> None:
-    """Raise an error at the end of a command whose output had no place, since stdout is closed. A command that runs on,
-    such as a server, needs none."""
+    """Raise an error if the command's output had no place, since stdout is closed. A server needs none."""
     if _lost:
         raise _unwritten("it is closed")
 
@@ -171,7 +169,6 @@ def is_dumb_terminal() -> bool:
 
 
 def shows_progress() -> bool:
-    """Return whether progress can be drawn on stderr, and ``-q`` was not given."""
     return not is_quiet() and sys.stderr is not None and sys.stderr.isatty() and not is_dumb_terminal()
 
 
@@ -186,7 +183,6 @@ def at_terminal() -> bool:
 
 
 def print_text(text: str) -> None:
-    """Print text on stdout. Characters that its encoding lacks are replaced."""
     if _has_stdout():
         encoding = sys.stdout.encoding or "utf-8"
         printable = plain_text(text).encode(encoding, "replace").decode(encoding)
@@ -194,9 +190,7 @@ def print_text(text: str) -> None:
 
 
 def aligned_rows(rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> list[str]:
-    """Return each row as a line without control characters. The columns ``numbers`` are aligned to the right.
-
-    Widths are those in a terminal, where a character of Chinese, Japanese or Korean takes two cells."""
+    """Widths are those in a terminal, where a character of Chinese, Japanese or Korean takes two cells."""
     from rich.cells import cell_len  # slow to import, and only for lists
 
     plain = [tuple(map(plain_line, row)) for row in rows]
@@ -221,8 +215,7 @@ def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Coll
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """Print the one JSON document of ``--json`` on stdout, in UTF-8 and without control characters for a terminal. A
-    second document is dropped."""
+    """Print in UTF-8, without control characters for a terminal. A second document is dropped."""
     global _printed
     if not _has_stdout() or _printed:
         return
@@ -248,15 +241,13 @@ def _encode(document: Mapping[str, object]) -> bytes:
 
 
 def _plain_bytes(data: bytes) -> bytes:
-    """Return JSON without control characters for a terminal."""
     if data.isascii() and b"\x7f" not in data:
         return data
     return plain_json(data.decode()).encode()
 
 
 def _write_stdout(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
-    """Write to stdout at once. Raises :class:`BrokenPipeError` for a closed reader, and otherwise
-    :class:`~transports.errors.ABPError`."""
+    """Raises :class:`BrokenPipeError` for a closed reader, and otherwise :class:`~transports.errors.ABPError`."""
     try:
         stream.write(data)  # type: ignore[arg-type]
         stream.flush()
@@ -267,7 +258,6 @@ def _write_stdout(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
 
 
 def print_note(text: str, *, always: bool = False) -> None:
-    """Print a note as one line on stderr, if there is a stderr; with ``-q`` only if ``always`` is set."""
     if is_quiet() and not always:
         return
     line = " ".join(text.split())
@@ -283,7 +273,6 @@ def note_mcp_client() -> None:
 
 
 def print_line(text: str) -> None:
-    """Print text on stderr without a prefix, if there is a stderr. Used for questions."""
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(plain_text(text) + "\n")
@@ -291,8 +280,7 @@ def print_line(text: str) -> None:
 
 
 def report_error(error: Exception, *, as_json: bool) -> int:
-    """Print an error with its remedy, and return the exit status: 2 for bad usage, including parameters that the app
-    refuses, 141 for a closed reader of stdout, otherwise 1."""
+    """Return the exit status: 2 for bad usage or refused parameters, 141 for a closed reader of stdout, otherwise 1."""
     if isinstance(error, BrokenPipeError):
         # The reader has gone, as in `abp … | head`. Python would flush stdout at exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -313,7 +301,6 @@ def report_error(error: Exception, *, as_json: bool) -> int:
 
 
 def _as_abp_error(error: Exception) -> ABPError:
-    """Return any error of a command as one with a code and a remedy."""
     # Errors of the argument parser have this method; their class is private to Typer.
     if hasattr(error, "format_message"):
         return UsageError(_usage_message(error))
@@ -330,7 +317,6 @@ def _as_abp_error(error: Exception) -> ABPError:
 
 
 def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
-    """Return a line for each evidence file of a call. The line of a trace includes the command that shows it."""
     lines = []
     for kind, file in evidence.items():
         line = f"Evidence, {kind}: {file.path or file.uri}"
@@ -341,8 +327,7 @@ def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
 
 
 def print_result(result: Result) -> None:
-    """Print a result for people. A small answer without files is printed itself, indented and in colour on a terminal,
-    otherwise as one line of JSON, followed by its place in the store. Warnings go to stderr."""
+    """On a terminal, a small answer without files is printed itself, indented and in colour."""
     print_warnings(result)
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     prints_answer = is_terminal and result.small_answer() is not None
@@ -359,7 +344,6 @@ def print_warnings(result: Result) -> None:
 
 
 def _print_value(value: object) -> None:
-    """Print JSON in colour, if the terminal supports colour and ``NO_COLOR`` is not set."""
     from rich.console import Console
     from rich.highlighter import JSONHighlighter
 
@@ -370,10 +354,8 @@ def _print_value(value: object) -> None:
 
 
 def _usage_message(error: Exception) -> str:
-    """Return the message of the argument parser in our words, with a remedy and a hint at the help of the command.
-
-    The parser writes ``No such option: --jsn``, ``Missing argument 'CAPABILITY'.`` or ``No such command 'cal'. Did you
-    mean 'call'?``, for example."""
+    """The parser writes ``No such option: --jsn``, ``Missing argument 'CAPABILITY'.`` or ``No such command 'cal'. Did
+    you mean 'call'?``, for example."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     text = text[:1].lower() + text[1:]
 
@@ -404,8 +386,7 @@ def _usage_message(error: Exception) -> str:
 
 
 def print_error(error: ABPError, prefix: str = "") -> None:
-    """Print an error as one line on stderr. The diff of a replay, the invalid lines of a batch input and the places of
-    evidence follow on lines of their own."""
+    """The diff of a replay, the invalid lines of a batch input and the places of evidence get lines of their own."""
     message = prefix + error.message
     extra_lines = ""
     if error.code == NotRecorded.code:
@@ -478,7 +459,6 @@ class ProgressBar:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Remove the bar from the terminal during a block, if it is shown."""
         running = self._running
         self.__exit__()
         try:

@@ -40,8 +40,7 @@ def _question_line(params: Mapping[str, object]) -> str:
 
 @asynccontextmanager
 async def noting_questions(app: Session) -> AsyncIterator[None]:
-    """Print each question of the app and its default answer on stderr while the context lasts. Closes the session at
-    the end, so that no question is missed."""
+    """Closes the session at the end, so that no question is missed."""
 
     async def note(events: AsyncIterator[Event]) -> None:
         async for event in events:
@@ -66,8 +65,7 @@ def _default_note(request: ElicitationRequest) -> str:
 
 
 class Questions:
-    """Dialog that asks the user at the terminal, one question at a time. Ctrl-C and Ctrl-D decline. ``pause`` is a
-    context in which no other output is printed."""
+    """One question at a time. Ctrl-C and Ctrl-D decline. ``pause`` is a context in which no other output is printed."""
 
     def __init__(self, pause: Callable[[], AbstractContextManager[None]]) -> None:
         self._pause = pause
@@ -92,7 +90,6 @@ class Questions:
                 return answer
 
     async def _ask_user(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Return the user's answer to a question of any method. Raises :class:`_Declined`."""
         if request.method == "elicitation/resource":
             return await self._ask_for_file(request.params)
         if request.method == "sampling/create":
@@ -157,7 +154,6 @@ class Questions:
                 return _file_answer(path, data)
 
     async def _read_line(self, prompt: str, *, secret: bool = False, paths: bool = False) -> str:
-        """Return a typed line; with ``paths``, paths of files are completed. Raises :class:`_Declined`."""
         from prompt_toolkit.completion import PathCompleter
 
         from ._terminal import LineReader
@@ -177,8 +173,7 @@ def _print_question(title: str, lines: Sequence[str]) -> None:
 
 
 class _Field:
-    """Field of a form, with the JSON ``schema`` of its value. It is ``needed`` if it cannot be left out, ``secret`` if
-    its text is not shown, and takes ``many`` values if it is a list."""
+    """Field of a form, with the JSON ``schema`` of its value. ``many`` means that it takes a list."""
 
     def __init__(self, label: str, schema: dict[str, Any], *, needed: bool) -> None:
         self.label = " ".join(label.split())[:80]
@@ -224,8 +219,7 @@ class _Field:
         return prompt
 
     def read(self, text: str) -> object:
-        """Parse a typed answer; ``None`` leaves the field out. Raises :class:`~transports.errors.UsageError` if it is
-        not valid."""
+        """``None`` leaves the field out."""
         if not text.strip():
             default = self.schema.get("default")
             if self.needed and default is None:
@@ -244,7 +238,6 @@ class _Field:
         return value
 
     def _parse_text(self, text: str) -> object:
-        """Convert a typed text to the type of the field. Raises :class:`~transports.errors.UsageError`."""
         if self._choices:
             if self.many:
                 return [self._find_choice(part.strip()) for part in text.split(",")]
@@ -262,7 +255,6 @@ class _Field:
         return text
 
     def _find_choice(self, text: str) -> str:
-        """Return the choice with this value, title or number. Raises :class:`~transports.errors.UsageError`."""
         for value, title in self._choices:
             if text in (value, title):
                 return value

@@ -24,8 +24,6 @@ T = TypeVar("T")
 
 
 def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable[P, T]:
-    """Return a command for Typer that runs a coroutine function, as :func:`run_async` does."""
-
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         return run_async(partial(command, *args, **kwargs))
@@ -34,10 +32,8 @@ def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable
 
 
 def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Run the body of a command in an event loop and return its exit status; ``None`` is 0.
-
-    The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once. Waiting
-    for stdin belongs there."""
+    """The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once.
+    Waiting for stdin belongs there."""
     level = log_level(Settings.load().log_level)
     for name, meant in unknown_variables(settings_variables).items():
         # The bridge and the web server check their own variables.
@@ -58,7 +54,6 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
 
 async def _until_stopped(work: Coroutine[object, object, T]) -> T:
-    """Await ``work`` and cancel it on a signal, so that it closes its resources."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
@@ -113,11 +108,8 @@ _DEFAULTS = {
 
 
 def configure() -> None:
-    """Set up OpenTelemetry with the SDK's own auto-configuration if a variable names a destination.
-
-    Does nothing in a program that ``opentelemetry-instrument`` started, which has done it. Without the extra ``otel``
-    a warning names it. Raises :class:`~transports.errors.UsageError` for invalid variables.
-    """
+    """Do nothing unless a variable names a destination, and in a program that ``opentelemetry-instrument`` started,
+    which has done it."""
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
         return
@@ -143,7 +135,6 @@ def configure() -> None:
 
 
 def finish() -> None:
-    """Flush spans and metrics within three seconds, if :func:`configure` has set up telemetry."""
     if not _configured:
         return
     # OpenTelemetry logs every failed attempt.

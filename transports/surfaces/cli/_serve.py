@@ -64,7 +64,6 @@ class KeepingOptions:
 
 @contextmanager
 def _needing_mcp_sdk(command: str) -> Iterator[None]:
-    """Raise :class:`~transports.errors.UsageError`, which names ``command``, if a block cannot import the MCP SDK."""
     try:
         yield
     except ImportError as error:
@@ -237,7 +236,6 @@ async def _serve_bridge_http(
     public_url: str | None,
     connections: Connections | None,
 ) -> None:
-    """Serve ``users``, and share the limits of the gallery's ``connections``."""
     with _needing_mcp_sdk("abp mcp"):
         from ..mcp._http import serve_http  # late: stdin and stdout need no web server
 
@@ -264,8 +262,8 @@ def _print_address(url: str) -> None:
 
 
 def _trust_and_print() -> None:
-    """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
-    ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""
+    """The bridge is not started: a ``--trust`` left in a client's configuration would otherwise trust every later
+    version of the file."""
     from ..._internal.redaction import Redactor
     from ...session._named_apps import app_entries
     from ..mcp._options import Options
@@ -286,7 +284,6 @@ def _trust_and_print() -> None:
 
 
 def _setting_lines(name: str, value: object) -> Iterator[str]:
-    """Yield lines of settings as a file could have them: a name with dots, and its value."""
     if isinstance(value, Mapping):
         for key, setting in value.items():
             yield from _setting_lines(f"{name}.{key}", setting)
@@ -417,8 +414,7 @@ async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> None:
 async def _open_shared(
     server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None
 ) -> AsyncIterator[ProxyContext]:
-    """Open the store, and yield what all exchanges of a proxy share. With ``--stats`` its statistics are printed at the
-    end."""
+    """Yield what all exchanges of a proxy share. With ``--stats`` its statistics are printed at the end."""
     from ..mcp.proxy._exchange import proxy_of
 
     async with limited_store(options.output, options.ttl, options.limits, config=None) as store:
@@ -450,7 +446,6 @@ def _print_all_stats(*, as_json: bool) -> None:
 def _print_stats(
     document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
 ) -> None:
-    """Print statistics by server and tool with ``out``: as a table, or their JSON ``document``."""
     from ..mcp.proxy._stats import table_rows
 
     if as_json:

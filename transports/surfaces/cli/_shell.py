@@ -70,7 +70,6 @@ async def _piped_lines(lines: list[str]) -> AsyncIterator[str]:
 
 
 async def _typed_lines(app: Session) -> AsyncIterator[str]:
-    """Yield typed lines until Ctrl-D. Ctrl-C discards the current line."""
     from ._terminal import LineCompleter, LineReader, open_history  # an import that only a terminal needs
 
     count = len(app.capabilities)
@@ -160,11 +159,8 @@ _KEY = re.compile(r"\s*(?P<key>[^\s=@'\"{}\[\]]+)(?P<sign>[=@])")
 
 
 def parse_line(line: str) -> tuple[str, Params]:
-    """Parse a line into its first word and its parameters.
-
-    These are one JSON object, or any number of ``KEY=VALUE`` and ``KEY@PATH`` (a file); a dot in KEY leads into an
-    object. VALUE is JSON, ``@FILE``, or text up to the next space; text with spaces needs quotes. Raises
-    :class:`~transports.errors.UsageError` for anything else."""
+    """Parameters are one JSON object, or any number of ``KEY=VALUE`` and ``KEY@PATH`` (a file); a dot in KEY leads into
+    an object. VALUE is JSON, ``@FILE``, or text up to the next space; text with spaces needs quotes."""
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if rest.startswith("{"):
@@ -201,7 +197,6 @@ class _TypedValue:
 
 
 def _read_value(line: str, key: str, *, is_file: bool) -> _TypedValue:
-    """Return the value at the beginning of ``line``."""
     if line[:1] == "'":
         text, quote, after = line[1:].partition("'")
         is_followed_by_text = after[:1].strip() != ""

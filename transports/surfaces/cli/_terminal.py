@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 
 class LineReader:
-    """Reader of lines from the terminal at stdin.
-
-    Prompts go to stderr, since stdout is for results. With ``secret`` the typed text is not echoed."""
+    """Prompts go to stderr, since stdout is for results. With ``secret`` the typed text is not echoed."""
 
     class Interrupted(Exception):
         """Raised for Ctrl-C, which arrives as a key here, not as a signal."""
@@ -79,7 +77,7 @@ class LineReader:
 
 
 def _discard_input() -> bool:
-    """Discard the terminal's input buffer. Return ``False`` if stdin is not a terminal."""
+    """Return ``False`` if stdin is not a terminal."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -99,8 +97,7 @@ _KEYS = re.compile(r"[\"']?([\w.-]+)[\"']?\s*[=@:]")
 
 
 def open_history() -> History:
-    """Return the history of this user, in a file of mode 0600. If the file cannot be opened, the history is kept in
-    memory."""
+    """If the file of this user's history cannot be opened, it is kept in memory."""
     try:
         path = state_folder() / "shell-history"
         os.close(open_file(path, os.O_WRONLY | os.O_CREAT))
@@ -122,9 +119,7 @@ class _History(FileHistory):
 
 
 class LineCompleter(Completer):
-    """Completer of capability names, parameter names, values and file paths.
-
-    ``commands`` are the shell's own, with their descriptions."""
+    """``commands`` are the shell's own, with their descriptions."""
 
     def __init__(self, capabilities: Callable[[], Mapping[str, Capability]], commands: Mapping[str, str]) -> None:
         self._capabilities = capabilities
@@ -150,7 +145,6 @@ class LineCompleter(Completer):
                 yield Completion(name, -len(typed), plain_line(name), plain_line(description))
 
     def _complete_parameter(self, rest: str, capability: Capability, event: CompleteEvent) -> Iterator[Completion]:
-        """Complete the last word of a line: a name, or the value or the path after it."""
         _, _, word = rest.rpartition(" ")
         match = re.match(r"(?P<key>[^=@]*)(?P<sign>[=@])(?P<value>.*)", word)
         if match is None:
@@ -176,7 +170,6 @@ def _complete_key(word: str, schema: Mapping[str, Any], typed_keys: Collection[s
 
 
 def _complete_value(typed: str, schema: Mapping[str, Any]) -> Iterator[Completion]:
-    """Complete one of the values that a schema allows. A text with spaces is quoted as JSON."""
     values = schema.get("enum")
     if schema.get("type") == "boolean":
         values = [True, False]
