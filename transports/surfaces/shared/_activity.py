@@ -40,12 +40,10 @@ MAX_TEXT = 500
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """State of one call.
-
-    ``started`` is in seconds since 1970. ``duration_ms`` is ``None`` until the call has ended. ``error`` is a code and
-    a message. ``artifacts`` are ids, and ``evidence`` has the ids of recordings by kind. ``question`` is set while the
-    app waits for an answer. ``view`` is the address of the view that is kept for the call. A ``detached``
-    call goes on without the request that made it, and is kept in the :class:`~._detached.CallLedger`."""
+    """``started`` is in seconds since 1970. ``duration_ms`` is ``None`` until the call has ended. ``error`` is a code
+    and a message. ``artifacts`` are ids, and ``evidence`` has the ids of recordings by kind. ``question`` is set while
+    the app waits for an answer. ``view`` is the address of the view that is kept for the call. A ``detached`` call goes
+    on without the request that made it."""
 
     id: str
     session: str
@@ -139,8 +137,7 @@ def result_document(event: CallFinished) -> bytes:
 
 
 def _encode_outcome(document: object) -> bytes:
-    """Return a document as JSON. If it cannot be encoded, return an error instead: the end of a call must be reported
-    in any case."""
+    """The end of a call must be reported in any case, so what cannot be encoded becomes an error."""
     try:
         return encode_json(document)
     except UnicodeEncodeError:
@@ -185,11 +182,7 @@ class LogGap(Exception):
 
 
 class Activity:
-    """Log, calls and connected apps of one server. For one event loop.
-
-    It is the :class:`~._apps.AppListener` of apps; :meth:`store_changed` is for a
-    :class:`StoreWatcher`.
-    """
+    """For one event loop. :meth:`store_changed` is for a :class:`StoreWatcher`."""
 
     def __init__(self) -> None:
         #: Connected apps by key, oldest first.
@@ -217,7 +210,6 @@ class Activity:
         self._log_entry("app_connected", subject, app.scope)
 
     def on_disconnected(self, app: App) -> None:
-        """Log ``app_disconnected``, and the app's running calls as cancelled."""
         self.apps.pop(app.key, None)
         running = [call for call in self.calls.values() if call.session == app.key and call.duration_ms is None]
         for record in running:
@@ -244,8 +236,7 @@ class Activity:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def call_started(self, record: CallRecord) -> None:
-        """Log ``call_started``. The session and the caller both report a call; the later report may mark it as
-        detached."""
+        """The session and the caller both report a call; the later report may mark it as detached."""
         earlier = self.calls.get(record.id)
         if earlier is None:
             self._log_call("call_started", record)
@@ -277,12 +268,10 @@ class Activity:
             self._log_call("call_asked", record.with_question(question))
 
     def result(self, call_id: str) -> bytes | None:
-        """Return the outcome of a call as the JSON of ``abp call --json``. ``None`` while the call runs, and for all
-        but the 50 calls that ended last."""
+        """JSON of ``abp call --json``; ``None`` while the call runs, and for all but the 50 calls that ended last."""
         return self._results.get(call_id)
 
     def _call_progressed(self, record: CallRecord) -> None:
-        """Log the progress of a running call. If the last entry about it is too recent, only update the record."""
         if record.duration_ms is not None:
             return
         seconds_between_entries = 0.1
@@ -341,9 +330,7 @@ class Activity:
         return self._last_id - len(self._log) <= entry_id <= self._last_id
 
     async def entries_after(self, entry_id: int, timeout: float) -> list[Entry]:
-        """Return the next entries after ``entry_id``, at most 100, in order. Wait up to ``timeout`` seconds for one.
-
-        Raises :class:`LogGap` if some entries are no longer in the log, or if ``entry_id`` was never in the log."""
+        """At most 100, in order. Wait up to ``timeout`` seconds for one. Raises :class:`LogGap` if any has gone."""
         if entry_id == self._last_id:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -373,10 +360,8 @@ _LISTING_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """Difference between two checks of a store.
-
-    ``updated`` are artifacts stored again with another file name, MIME type or scope. ``removed`` are ids with the
-    scopes of the artifacts."""
+    """``updated`` were stored again with another file name, MIME type or scope. ``removed`` are ids with their
+    scopes."""
 
     stored: tuple[ArtifactRef, ...]
     updated: tuple[ArtifactRef, ...]
@@ -384,12 +369,9 @@ class StoreChange:
 
 
 class StoreWatcher:
-    """Watcher that calls ``on_change`` at most about a second after artifacts were stored or removed, also by another
-    process.
-
-    ``on_change`` may not block. The store is listed only when its change token differs, which is cheap to read; a store
-    without a token is listed every second. An artifact that is stored and removed between two checks goes unnoticed.
-    For one event loop."""
+    """Calls ``on_change``, which may not block, at most about a second after a change, also by another process. The
+    store is listed only when its change token differs, which is cheap to read; a store without a token is listed every
+    second. An artifact that is stored and removed between two checks goes unnoticed. For one event loop."""
 
     def __init__(self, store: ArtifactStore, on_change: Callable[[StoreChange], object]) -> None:
         self._store = store
@@ -401,16 +383,14 @@ class StoreWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """List the store, and report every change from now on. Does nothing while the watcher runs.
-
-        Raises :class:`~transports.errors.StoreError` if the store cannot be listed."""
+        """List the store, and report every change from now on. Does nothing while the watcher runs."""
         if self._task is None:
             self._change_token = await self._read_token()
             self._last_listing = _changeable_parts(await self._store.list())
             self._task = begin(self._watch())
 
     async def aclose(self) -> None:
-        """Stop watching. :meth:`start` may be called again. Idempotent."""
+        """Idempotent; :meth:`start` may be called again."""
         task, self._task = self._task, None
         if task is not None:
             await cancel_and_wait((task,))
@@ -419,7 +399,6 @@ class StoreWatcher:
         self._check_wanted.set()
 
     async def _watch(self) -> None:
-        """Check the store at intervals, and at once when asked to, until cancelled."""
         seconds_after_failure = 5.0
         pause = _INTERVAL
         last_check_failed = False
@@ -455,7 +434,7 @@ class StoreWatcher:
         return max(interval, 10 * elapsed)
 
     async def _read_token(self) -> object:
-        """Return the change token, if any. With a retention there is none, since artifacts expire without a change."""
+        """With a retention there is none, since artifacts expire without a change."""
         if self._store.retention:
             return None
         return await self._store.change_token()

@@ -47,11 +47,7 @@ def new_session_key() -> str:
 
 
 def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, object]:
-    """Return the options of :func:`transports.connect` for an ``adapter`` and its one target. Without an adapter there
-    are no options, and any number of ``targets``.
-
-    Raises :class:`~transports.errors.UsageError` for another number, for a target other than a page, and for an
-    unreadable file."""
+    """An ``adapter`` is for one target, which must be a page. Without one, any ``targets`` are taken."""
     if adapter is None:
         return {}
     if len(targets) != 1:
@@ -78,7 +74,6 @@ C = TypeVar("C", bound=PendingCall)
 async def run_listed(
     pending: list[PendingCall], call: C, work: Callable[[C], Coroutine[object, object, Result]]
 ) -> Result:
-    """Return the result of ``work``. Meanwhile ``call`` is in the list ``pending``."""
     pending.append(call)
     try:
         return await work(call)
@@ -129,9 +124,7 @@ class App:
         return redact_url(self.target)
 
     async def open(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
-        """Open ``session``, and pass all its events to ``on_event``.
-
-        Raises the errors of opening a session. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
+        """A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
         self._task = asyncio.ensure_future(self._keep_open(on_event))
         await asyncio.wait((self._opened, self._task), return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +151,7 @@ class App:
                 logger.exception("an event of %s could not be handled", self.key)
 
     async def aclose(self) -> None:
-        """Close the session, or stop opening it. An error while closing is logged, not raised."""
+        """Stops opening, too. An error while closing is logged, not raised."""
         self._stop.set()
         if self._task is not None:
             if not self._opened.done():
@@ -168,19 +161,16 @@ class App:
                 logger.warning("closing %s: %s", self.key, self._task.exception())
 
     async def on_elicitation(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Answer a question of the app through its latest pending call, since ABP does not identify the asking call.
-        Without a pending call, return the default answer of every session."""
+        """The latest pending call answers, since ABP does not identify the asking call."""
         if not self.pending_calls:
             return default_answer(request)
         return await self.pending_calls[-1].ask(request)
 
 
 class Apps(dict[str, App]):
-    """Connected apps of one user by key, oldest first, at most ``limit``.
-
-    ``counted`` returns the number of apps for the limit, by default that of these apps. The artifacts of an app have
-    its key as their session, within the scope of ``store``. ``connect`` replaces :func:`transports.connect`;
-    ``listener`` gets all events of the apps."""
+    """Apps by key, oldest first. ``counted`` returns the number of apps for the limit, by default that of these apps.
+    The artifacts of an app have its key as their session, within the scope of ``store``. ``connect`` replaces
+    :func:`transports.connect`."""
 
     def __init__(
         self,
@@ -215,11 +205,8 @@ class Apps(dict[str, App]):
     async def connect(
         self, target: str, options: Mapping[str, object], *, owner: Scope | None = None, key: str | None = None
     ) -> App:
-        """Connect to ``target`` with these options of :func:`transports.connect`.
-
-        The app's artifacts belong to ``owner``, a tenant or a user, if there is one. ``key`` is the key of an earlier
-        session, by default a new one. Raises :class:`~transports.errors.UsageError` at the limit, and the errors of
-        connecting and opening."""
+        """The app's artifacts belong to ``owner``, a tenant or a user, if there is one. ``key`` is the key of an
+        earlier session, by default a new one."""
         self._check_limit()
         app = App(key or new_session_key(), target, self)
         session = self._connect(
@@ -231,11 +218,7 @@ class Apps(dict[str, App]):
         return await self._open_app(app, session)
 
     async def open_view(self, opener: App, view: View, uri: str) -> App:
-        """Open a view of ``opener`` as an app of its own, which is disconnected with ``opener``. Its artifacts are
-        those of ``opener``.
-
-        Raises :class:`~transports.errors.UsageError` at the limit, the errors of opening a view, and
-        :class:`~transports.errors.Disconnected` if ``opener`` is disconnected meanwhile."""
+        """The view is disconnected with ``opener``, and its artifacts are those of ``opener``."""
         self._check_limit()
         app = App(new_session_key(), uri, self)
         app.opened_by = opener
@@ -248,7 +231,7 @@ class Apps(dict[str, App]):
             raise UsageError(message, code="LIMIT_REACHED")
 
     async def _open_app(self, app: App, session: Session) -> App:
-        """Open a session and add its app. While it is opened, it counts for the limit."""
+        """While the session is being opened, it counts for the limit."""
         self._opening.add(app)
         try:
             await app.open(session, self._listener.on_event)
@@ -296,9 +279,7 @@ class Apps(dict[str, App]):
         await asyncio.gather(*(app.aclose() for app in tuple(self._opening)), *self._abandoned)
 
     def select(self, key: object, capability: str | None = None) -> App:
-        """Return the app with this ``key``. Without a key, the only app, or the only one with ``capability``.
-
-        Raises :class:`~transports.errors.UsageError` if there is no such app or more than one."""
+        """Without a key, return the only app, or the only one with ``capability``."""
         if isinstance(key, str):
             if key in self:
                 return self[key]
@@ -328,11 +309,9 @@ async def pooled(
     config: Path | None = None,
     headless: bool | None = None,
 ) -> AsyncIterator[Connect]:
-    """Yield a function like ``connect`` whose sessions with pages share ``browsers``, each with a context of its own.
-    Without a number, yield ``connect`` itself. ``config`` is the settings file that ``connect`` reads.
-
-    ``headless`` applies to all sessions. A session with another value, or with a browser of its own, raises
-    :class:`~transports.errors.UsageError`."""
+    """Sessions with pages share ``browsers``, each with a context of its own; without a number, ``connect`` itself is
+    yielded. ``config`` is the settings file that ``connect`` reads. ``headless`` applies to all sessions: one with
+    another value, or with a browser of its own, raises :class:`~transports.errors.UsageError`."""
     if browsers is None:
         yield connect
         return

@@ -27,8 +27,7 @@ _MAX_NAME = 54
 
 
 def tool_name(capability: str) -> str:
-    """Return the name of a capability's tool: ``abp_`` and the name of the capability, with ``_`` for characters other
-    than letters, digits, ``_`` and ``-``. A second tool of that name gets a number (:func:`free_tool_name`)."""
+    """Not unique: a second tool of that name gets a number (:func:`free_tool_name`)."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", capability)
     return f"abp_{name}"[:_MAX_NAME]
 
@@ -48,8 +47,8 @@ def free_name(base: str, taken: Container[str], *, max_base: int | None = None) 
 
 
 def tool_description(capability: Capability, rules: str, *marks: str) -> str:
-    """Return the description of a capability's tool in one line: the app's own words, which are cut if they are too
-    long, the capability's state and ``marks`` in parentheses, and the ``rules`` of its schema."""
+    """The app's own words, cut if too long, then the capability's state and ``marks``, and the ``rules`` of its
+    schema."""
     notes = []
     if capability.experimental:
         notes.append("experimental")
@@ -77,8 +76,7 @@ def tool_hints(capability: Capability) -> dict[str, bool]:
 
 
 def tool_schema(capability: Capability) -> dict[str, object]:
-    """Return the schema of a capability's parameters without what must not be in a model's context; ``{"type":
-    "object"}`` for a schema of more than 16 KiB, and for a broken one."""
+    """Without what must not be in a model's context; ``{"type": "object"}`` if broken or over 16 KiB."""
     if len(encode_json(capability.input_schema)) > 16 * 1024:
         return {"type": "object"}
     return plain_schema(capability.input_schema) or {"type": "object"}
@@ -124,10 +122,8 @@ _NEXT_STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Next steps of one surface, whose tools differ from those of others.
-
-    ``by_code`` are steps by the code of the error, in which ``{again}`` is the advice on repeating the call. The others
-    are for an artifact that is not there, a lost connection, and wrong arguments."""
+    """``by_code`` are steps by the code of the error, in which ``{again}`` is the advice on repeating the call. The
+    others are for an artifact that is not there, a lost connection, and wrong arguments."""
 
     by_code: Mapping[str, str]
     no_artifact: str
@@ -214,9 +210,7 @@ _REFUSED_AT_ROOT = (
 
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
-    """The schema of a tool for models.
-
-    ``rules`` are in words for the tool's description, since the schema cannot express them. ``names`` are the app's
+    """``rules`` are in words for the tool's description, since the schema cannot express them. ``names`` are the app's
     names of the parameters that were renamed, by their new names. ``is_complete`` is false if the app may take
     parameters that are not in the schema."""
 
@@ -252,7 +246,6 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
 
 
 def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object]:
-    """Replace a reference at the root by its target. Keywords next to the reference override those of the target."""
     for _ in range(_MAX_DEPTH):
         target = resolve_reference(schema.get("$ref"), schema)
         if not isinstance(target, Mapping) or target is schema:
@@ -263,8 +256,7 @@ def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object
 
 
 def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
-    """Return the part of ``root`` that a local reference points to, such as ``#/$defs/color``; ``None`` if there is no
-    such part, and for any other reference."""
+    """``None`` for a reference that is not local, such as ``#/$defs/color``, or leads nowhere."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     try:
@@ -278,16 +270,14 @@ def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
-    """Converter to JSON Schema 2020-12. Keywords of older drafts are converted, those with invalid values are
-    left out, and parameters are renamed by ``names``, from the app's names to those for models. ``is_valid`` checks a
-    schema against the metaschema."""
+    """Keywords of older drafts are converted, those with invalid values are left out. ``names`` are from the app's
+    names to those for models. ``is_valid`` checks a schema against the metaschema."""
 
     is_valid: Callable[[Schema], bool]
     names: Mapping[str, str]
 
     def repair(self, schema: object, depth: int = 0) -> Schema:
-        """Return a schema without what the APIs refuse. A value that is no schema, or is nested too deeply, becomes an
-        empty schema, which allows anything."""
+        """A value that is no schema, or is nested too deeply, becomes an empty schema, which allows anything."""
         if schema is False:
             return {"not": {}}
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
@@ -313,7 +303,6 @@ class _Repair:
         return self.names.get(app_name, app_name)
 
     def _copy_keyword(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
-        """Add a keyword to ``repaired``, with its subschemas repaired, unless its value is invalid."""
         if keyword in _WITH_SUBSCHEMAS:
             self._copy_subschemas(keyword, value, repaired, depth + 1)
         elif keyword == "type":
@@ -340,7 +329,6 @@ class _Repair:
         return self.is_valid({keyword: value})
 
     def _copy_subschemas(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
-        """Add a keyword that holds schemas to ``repaired``: one schema, a list of schemas, or schemas by name."""
         if keyword in _WITH_SCHEMA:
             if isinstance(value, Mapping):
                 repaired[keyword] = self.repair(value, depth)
@@ -359,8 +347,7 @@ class _Repair:
             repaired[keyword] = schemas
 
     def _describe_app_name(self, app_name: str, schema: Schema) -> Schema:
-        """Return the schema of a parameter. The description of a renamed one has the app's name, since the app's errors
-        use that name."""
+        """The description of a renamed parameter has the app's name, since the app's errors use that name."""
         if app_name not in self.names:
             return schema
         text = f"The app calls it {plain_line(app_name, _MAX_RULE)!r}."
@@ -458,9 +445,7 @@ def _remove_dangling_references(root: Schema) -> None:
 
 
 def _fold_root(schema: Schema) -> tuple[Schema, list[str]]:
-    """Remove the keywords that the APIs refuse at the root of a schema, such as ``anyOf``.
-
-    Return the schema of an object with the properties of all branches, and in words the rules that are lost."""
+    """Return a schema without the keywords that the APIs refuse at the root, and in words the rules that are lost."""
     parts = _RootParts()
     parts.add(schema)
 
@@ -506,7 +491,6 @@ class _RootParts:
         self._add_conditions(schema)
 
     def _add_conditions(self, schema: Schema) -> None:
-        """Add a rule with the keywords of a schema that depend on a condition, which no schema at the root can have."""
         condition_keywords = ["not", "dependentRequired", "dependentSchemas"]
         if "if" in schema:
             condition_keywords += ["if", "then", "else"]
@@ -529,8 +513,7 @@ class _RootParts:
 
 
 def _merge_properties(added: Schema, properties: Schema) -> None:
-    """Add properties. If there is another schema of the same property already, either of the two is allowed; an empty
-    schema gives way to another."""
+    """Of two schemas of one property, either is allowed; an empty schema gives way to another."""
     for name, added_schema in added.items():
         existing = properties.get(name, {})
         if existing == {}:
@@ -564,8 +547,7 @@ def _shortened_json(part: object) -> str:
 
 
 def _names_for_models(schema: Schema) -> dict[str, str]:
-    """Choose a new name for each parameter whose name one of the APIs refuses (Anthropic's is the narrowest). Return
-    the app's names by the new ones."""
+    """Return the app's names by new ones, where one of the APIs refuses the name (Anthropic's is the narrowest)."""
     app_names = {*_property_names(schema)}
     renamed: dict[str, str] = {}
     for app_name in sorted(app_names):
@@ -598,7 +580,6 @@ def _as_list(part: object) -> list[object]:
 
 
 def app_arguments(model: ModelSchema, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a call with the app's names instead of the names for models."""
     if not model.names:
         return dict(arguments)
     renamed = _with_app_names(model.schema, arguments, model)
@@ -607,7 +588,6 @@ def app_arguments(model: ModelSchema, arguments: Mapping[str, object]) -> dict[s
 
 
 def _with_app_names(schema: object, value: object, model: ModelSchema) -> object:
-    """Return ``value`` with the app's names of the members that ``schema``, a part of ``model``, declares."""
     alternatives = [*_alternatives(schema, model.schema)]
 
     if isinstance(value, Mapping):

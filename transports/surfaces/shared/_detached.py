@@ -48,15 +48,13 @@ _RECORD = TypeAdapter(CallRecord)
 
 
 def _encode_record(record: CallRecord) -> str:
-    """Return a record as JSON. Halves of surrogate pairs are replaced, which stand for the bytes of a path in its error
-    that is not UTF-8."""
+    """Halves of surrogate pairs are replaced; they stand for the bytes of a path that is not UTF-8."""
     text = json.dumps(_RECORD.dump_python(record, mode="json"))
     return without_half_pairs(text.encode()).decode()
 
 
 def make_private(folder: Path) -> None:
-    """Create the folder of ``--state`` with mode 0700, or set the mode of an existing one. Raises
-    :class:`~transports.errors.LedgerError` for a symlink, a folder of another user, and if it cannot be created."""
+    """Create the folder of ``--state`` with mode 0700, or set the mode of an existing one."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         status = folder.lstat()
@@ -70,10 +68,9 @@ def make_private(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptCall:
-    """Call in the ledger.
-
-    ``answer`` is the document of ``abp call --json``, and ``content`` is its representation by the surface, such as an
-    MCP result, both as JSON. They are ``None`` while the call runs, if there is none, and after they have expired."""
+    """``answer`` is the document of ``abp call --json``, and ``content`` is its representation by the surface, such as
+    an MCP result, both as JSON. They are ``None`` while the call runs, if there is none, and after they have
+    expired."""
 
     record: CallRecord
     answer: bytes | None = None
@@ -86,7 +83,7 @@ class KeptCall:
 
     @classmethod
     def of_row(cls, record: Value, status: Value, answer: Value, content: Value) -> Self:
-        """Return the call in a row. If it was lost with its server, only ``status`` says so, and not ``record``."""
+        """If the call was lost with its server, only ``status`` says so, and not ``record``."""
         kept_record = _RECORD.validate_json(str(record))
         is_lost = status == CallStatus.UNKNOWN.value and kept_record.duration_ms is None
         if is_lost:
@@ -138,13 +135,9 @@ _ENDED = f"status NOT IN ({', '.join(repr(status.value) for status in CallStatus
 
 
 class CallLedger:
-    """Ledger of detached calls and connections of one server.
-
-    With a ``folder`` (created with mode 0700) the next server with that folder finds them again; several servers may
-    share a folder at a time. Without a folder the ledger is in memory.
-
-    Each owner, a tenant and a user, has limits: 100 running calls, and 200 answers of 64 MB in total, kept for a day.
-    All methods raise :class:`~transports.errors.LedgerError` if the file cannot be used."""
+    """The next server with the same ``folder`` finds its calls and connections again, and several servers may share a
+    folder at a time. Without a folder the ledger is in memory. Each owner, a tenant and a user, has limits. All methods
+    raise :class:`~transports.errors.LedgerError` if the file cannot be used."""
 
     def __init__(self, folder: Path | None = None, limits: OwnerLimits = OwnerLimits()) -> None:
         self._folder = folder
@@ -173,8 +166,8 @@ class CallLedger:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def add(self, record: CallRecord) -> None:
-        """Add a call before it is sent. Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) if its owner
-        has the maximum number of running calls."""
+        """Called before the call is sent. Raises ``LIMIT_REACHED`` if its owner has the maximum number of running
+        calls."""
         owner = _owner(record.scope)
         scope = record.scope
         max_running = self._limits.working
@@ -209,8 +202,7 @@ class CallLedger:
         await self._in_transaction(update_call)
 
     def _expire_answers(self, cursor: Cursor, owner: str) -> None:
-        """Remove the answers of all owners that are too old, and the oldest answers and calls of ``owner`` that are
-        over the limits."""
+        """Remove the answers of all owners that are too old, and the oldest of ``owner`` that are over the limits."""
         self._expire_old_answers(cursor)
 
         cursor.execute(
@@ -300,7 +292,6 @@ class CallLedger:
         await self._in_transaction(replace_connection)
 
     async def forget_connection(self, scope: Scope, session: str) -> None:
-        """Remove a connection. Idempotent."""
         owner = _owner(scope)
         await self._in_transaction(
             lambda cursor: cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, session))
@@ -330,8 +321,6 @@ class CallLedger:
         return result
 
     def _prepare_database(self, cursor: Cursor) -> None:
-        """Create the tables of a new file, and expire old answers. Raises :class:`~transports.errors.LedgerError` for a
-        file of another version."""
         current_version = 2
         self._database.begin_work(self._worker)
         cursor.execute("PRAGMA user_version")
@@ -371,9 +360,7 @@ class LiveCall:
 
 
 class DetachedCalls:
-    """Detached calls of one server. Requests have a scope, and calls outside of that scope do not exist for them.
-
-    ``ledger`` keeps the calls and their outcomes, by default in memory. ``activity`` logs them."""
+    """Requests have a scope, and calls outside of that scope do not exist for them. ``activity`` logs the calls."""
 
     def __init__(self, ledger: CallLedger | None = None, activity: Activity | None = None) -> None:
         self.ledger = ledger or CallLedger()
@@ -401,11 +388,8 @@ class DetachedCalls:
     async def start(
         self, record: CallRecord, pending: PendingCall, work: Awaitable[Result], content: MakeContent | None = None
     ) -> LiveCall:
-        """Save ``record``, then await ``work`` in a task of its own, and save its outcome. Meanwhile ``pending``
-        answers questions of the app; ``content`` makes the surface's representation of the outcome.
-
-        Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) and :class:`~transports.errors.LedgerError`;
-        then ``work`` is not started."""
+        """``work`` runs in a task of its own; it is not started if the call cannot be saved. Meanwhile ``pending``
+        answers questions of the app. ``content`` makes the surface's representation of the outcome."""
         try:
             await self.ledger.add(record)
         except BaseException as error:
@@ -474,10 +458,7 @@ class DetachedCalls:
         return live
 
     async def get(self, call_id: str, scope: Scope, *, wait: float = 0.0) -> KeptCall:
-        """Return a call as soon as it has ended, or its current state after ``wait`` seconds.
-
-        Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for a call that ``scope`` does not cover or
-        that has been removed."""
+        """Return a call as soon as it has ended, or its current state after ``wait`` seconds."""
         deadline = time.monotonic() + wait
         live = self.find_live(call_id, scope)
         if live is not None and wait > 0:
@@ -497,16 +478,13 @@ class DetachedCalls:
             await asyncio.sleep(min(seconds_left, 1.0))
 
     async def calls(self, scope: Scope, limit: int) -> list[CallRecord]:
-        """Return the newest calls that ``scope`` covers, oldest first."""
         records = await self.ledger.calls(scope, limit)
         live = {call: running.record for call, running in self._live.items()}
         return [live.get(record.id, record) for record in records]
 
     async def cancel(self, call_id: str, scope: Scope) -> KeptCall:
-        """Cancel a call, in the app too, and return its outcome. An ended call stays unchanged.
-
-        Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that runs
-        on another server with the same state folder."""
+        """A call that has ended stays unchanged. Raises ``CALL_ELSEWHERE`` if another server of the same folder runs
+        it."""
         live = self.find_live(call_id, scope)
         if live is not None:
             live.task.cancel()
@@ -518,7 +496,6 @@ class DetachedCalls:
 
 
 async def _convert_answer(event: CallFinished, content: MakeContent | None) -> bytes | None:
-    """Return the surface's representation of a call's end; ``None`` if it has none, or if it cannot be made."""
     if content is None:
         return None
     try:
@@ -546,9 +523,7 @@ class Host(NamedTuple):
 async def hosting(
     store: ArtifactStore, state: Path | None, *, config: Path | None, browsers: int | None, headless: bool | None = None
 ) -> AsyncIterator[Host]:
-    """Open the ledger in the folder ``state``, and share ``browsers`` between the apps, as :func:`~._apps.pooled`.
-
-    Raises :class:`~transports.errors.UsageError` for an invalid file ``config``."""
+    """``browsers`` are shared between the apps, as by :func:`~._apps.pooled`."""
     named = app_entries(read_config(config))
     async with (
         CallLedger(state) as ledger,

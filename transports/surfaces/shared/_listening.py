@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
-    """Return the error ``ADDRESS_UNAVAILABLE``. ``option`` is the option for the port."""
+    """``option`` is the option for the port."""
     another = f"name another port with {option}, 0 for a free one"
     if error.errno == errno.EADDRINUSE:
         reason = f"port {port} is taken; end the program that listens there, or {another}"
@@ -36,8 +36,7 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageErr
 async def listening(
     host: str, port: int, option: str, protocol_factory: Callable[[], asyncio.Protocol]
 ) -> AsyncIterator[int]:
-    """Listen for the length of a block, and yield the port, which is a free one for port 0. Raises
-    :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``); ``option`` is the option for the port."""
+    """Yield the port, which is a free one for port 0. ``option`` is the option for it."""
     # "localhost" would also listen on ::1, and with port 0 on a different port there.
     address = "127.0.0.1" if host == "localhost" else host
     try:
@@ -50,10 +49,7 @@ async def listening(
 
 
 def parse_address(text: str, option: str, public_url: str | None = None) -> tuple[str, int]:
-    """Return the host and port of ``HOST:PORT``, the value of ``option``.
-
-    Raises :class:`~transports.errors.UsageError` for another format, and for a host that is not this machine's loopback
-    unless a proxy has a ``public_url``, since the kit's servers do not support TLS."""
+    """Only the loopback is allowed unless a proxy has a ``public_url``, since the kit's servers do not support TLS."""
     address, _, port = text.rpartition(":")
     host = address.strip("[]")
     is_port = port.isascii() and port.isdigit() and int(port) <= 65535
@@ -67,7 +63,6 @@ def parse_address(text: str, option: str, public_url: str | None = None) -> tupl
 
 
 def url_host(host: str) -> str:
-    """Return a host as it stands in a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -84,8 +79,7 @@ def hostname(host: str) -> str | None:
 
 
 def holder_of(token: str, holders: Mapping[str, T]) -> T | None:
-    """Return the holder of a token, or ``None``; ``holders`` are by their tokens. All tokens are compared, so that the
-    duration does not reveal which one matches."""
+    """``holders`` are by their tokens. All are compared, so that the duration does not reveal which one matches."""
     matching = None
     for secret, holder in holders.items():
         if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
@@ -122,11 +116,9 @@ SLOW_BODY = f"nothing arrived for {_PIECE_TIMEOUT:g} seconds, or too little; sen
 
 
 class Connections:
-    """Open connections of the servers of one process.
-
-    They use at most three quarters of the descriptors of this process. At the limit, a new connection replaces the one
-    that has waited longest for the head of a request. If all connections are serving requests, the new one is closed.
-    Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without end."""
+    """They use at most three quarters of the descriptors of this process. At the limit, a new connection replaces the
+    one that has waited longest for the head of a request. If all connections are serving requests, the new one is
+    closed. Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without end."""
 
     def __init__(self) -> None:
         self._limit = _connection_limit()
@@ -136,7 +128,6 @@ class Connections:
 
     @property
     def max_requests_per_user(self) -> int:
-        """Maximum number of running requests of one user: a quarter of all connections."""
         return max(8, self._limit // 4)
 
     def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
@@ -158,8 +149,7 @@ class Connections:
                 self._wait_for_head(connection)
 
     def admit(self, connection: _Connection) -> bool:
-        """Add a new connection, at the limit in place of the longest waiting one. Return ``False`` if all connections
-        are serving requests."""
+        """Return ``False`` at the limit if all connections are serving requests."""
         if len(self._open) >= self._limit:
             if not self._waiting:
                 return False
@@ -179,7 +169,6 @@ class Connections:
         self.remove(connection)
 
     def _wait_for_head(self, connection: _Connection) -> None:
-        """Give a connection some seconds to send the head of a request, after which it is aborted."""
         unsent = connection.transport.get_write_buffer_size()
         loop = asyncio.get_running_loop()
         self._waiting[connection] = loop.call_later(_HEAD_TIMEOUT, self._end_waiting, connection, unsent)
@@ -201,9 +190,8 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """Protocol before the server's own protocol ``inner``, which sees admitted connections only.
-
-    ``inner`` starts the tasks of requests in its callbacks, so that they have the connection in their context."""
+    """The server's own protocol ``inner`` sees admitted connections only. It starts the tasks of requests in its
+    callbacks, so that they have the connection in their context."""
 
     transport: asyncio.Transport
 
@@ -245,8 +233,7 @@ _current: ContextVar[_Connection] = ContextVar("connection")
 
 
 def _connection_limit() -> int:
-    """Return the maximum number of connections: at most 4,096, and a quarter of this process's descriptors (at least
-    64) stays free for the store and apps."""
+    """A quarter of this process's descriptors stays free for the store and apps."""
     most = 4096
     try:
         import resource  # not on Windows, where sockets are not counted with files
@@ -260,8 +247,8 @@ def _connection_limit() -> int:
 
 
 async def pieces_in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. Raises :class:`TimeoutError` if none arrives for a minute, or if fewer than 1,024
-    bytes per second arrive on average after the first minute."""
+    """Raises :class:`TimeoutError` after a minute without a piece, or below 1,024 bytes per second after the first
+    minute."""
     min_bytes_per_second = 1024
     deadline = time.monotonic() + _PIECE_TIMEOUT
     while True:

@@ -16,11 +16,8 @@ from ._listening import Connections, hostname, listening, url_host
 
 @asynccontextmanager
 async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]:
-    """Record metrics and serve them for the length of a block, and yield the URL. Port 0 means a free port.
-
-    ``host`` is a loopback address. Requests for other host names are refused, so that foreign web pages cannot read the
-    metrics (DNS rebinding). Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address is
-    not available; ``option`` is the option for it."""
+    """Yield the URL. ``host`` is a loopback address. Requests for other host names are refused, so that foreign web
+    pages cannot read the metrics (DNS rebinding). ``option`` is the option for the address."""
     exposition = Exposition(package_version())
     connections = Connections()
     no_log = logging.Logger("aiohttp", logging.CRITICAL)

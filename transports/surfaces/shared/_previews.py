@@ -22,9 +22,7 @@ _PDF = "application/pdf"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Image of a file for a model: its bytes and their type.
-
-    ``label`` has the file's name, size and changes; it is empty for the only image. ``thumbnail`` is true if the
+    """``label`` has the file's name, size and changes; it is empty for the only image. ``thumbnail`` is true if the
     picture is smaller than the file, or of lower quality."""
 
     ref: ArtifactRef
@@ -36,8 +34,7 @@ class Picture:
 
 @dataclass(slots=True)
 class Pictures:
-    """Images of a result. ``note`` gives the number of missing images and the reason; it is empty if none is
-    missing."""
+    """``note`` gives the number of missing images and the reason; it is empty if none is missing."""
 
     shown: list[Picture] = field(default_factory=list)
     note: str = ""
@@ -52,10 +49,9 @@ class ImageLimits:
 
 
 async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limits: ImageLimits) -> Pictures:
-    """Return the first four images among ``refs`` within ``limits``, each with the same share of the total.
-
-    If Pillow is installed, large images are made smaller, and types that clients do not show are converted. A file that
-    is not a whole image is left out: a model's API would refuse the request."""
+    """Take the first four images, each with the same share of the total. If Pillow is installed, large ones are made
+    smaller, and types that clients do not show are converted. A file that is not a whole image is left out: a model's
+    API would refuse the request."""
     sent_as_png = ("image/bmp", "image/tiff", "image/avif")
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *sent_as_png)]
     result = Pictures()
@@ -96,8 +92,6 @@ def _has_pillow() -> bool:
 
 
 async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, max_side: int) -> Picture | None:
-    """Read an image and make it smaller if necessary. Return it with its size and changes as its label; ``None`` if it
-    cannot be shown."""
     if ref.size_bytes > MAX_SOURCE:
         return None
     try:
@@ -141,8 +135,7 @@ def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) ->
 
 
 def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
-    """Return the width and height in pixels of a PNG, JPEG, GIF or WebP; ``None`` if it is of another type than
-    ``mime_type``, has no size or is cut off. Its pixels are not decoded."""
+    """``None`` if it is of another type than ``mime_type``, has no size or is cut off. Its pixels are not decoded."""
     # The last chunk of a PNG, and the markers at the end of a JPEG and a GIF.
     ends = {"image/png": b"IEND\xaeB`\x82", "image/jpeg": b"\xff\xd9", "image/gif": b";"}
     is_cut_off = not data.rstrip(b"\0").endswith(ends.get(mime_type, b""))
@@ -164,8 +157,7 @@ def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """Return the width and height in the first chunk of a WebP (RFC 9649), which has one of three formats; zeros if the
-    file is cut off."""
+    """The first chunk of a WebP (RFC 9649) has one of three formats. Zeros if the file is cut off."""
     size_of_file = 8 + int.from_bytes(data[4:8], "little")
     if size_of_file > len(data):
         return (0, 0)
@@ -207,8 +199,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_chars: int) -> list[str]:
-    """Return the beginnings of the first four files that are text, SVG or PDF, each below a line with its name, with
-    ``max_chars`` at most in total."""
+    """The first four texts, SVGs or PDFs, each below a line with its name, with ``max_chars`` at most in total."""
     max_texts = 4
     texts: list[str] = []
     chars_left = max_chars
@@ -232,10 +223,7 @@ async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_char
 
 
 async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
-    """Return the text of a PDF, at most ten million characters.
-
-    Raises :class:`~transports.errors.UsageError` for another type, for a PDF that cannot be read or has more than
-    64 MiB, and without pypdfium2. Propagates errors of the store."""
+    """Return the text of a PDF, at most ten million characters."""
     _require_readable_pdf("text", ref)
     document = await _read_pdf_text(await store.get(ref), 10_000_000)
     if document is None:
@@ -245,8 +233,7 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Page of a PDF: its text, which may be cut, and the number of pages of the document. ``picture`` is ``None``
-    unless it was asked for and could be made."""
+    """Page of a PDF: its text, which may be cut, and the number of pages of the document."""
 
     text: str
     pages: int
@@ -254,10 +241,7 @@ class Page:
 
 
 async def read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, max_chars: int, width: int = 0) -> Page:
-    """Return a page of a PDF, counted from 1, with a picture of ``width`` pixels unless that is 0.
-
-    Raises :class:`~transports.errors.UsageError` for a page that is not there, a PDF that cannot be read or has more
-    than 64 MiB, and without pypdfium2. Propagates errors of the store."""
+    """``number`` counts from 1. The page has a picture of ``width`` pixels unless that is 0."""
     _require_readable_pdf("page", ref)
     data = await store.get(ref)
     document = await _read_pdf_text(data, max_chars, number)
@@ -325,8 +309,7 @@ async def _text_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) ->
 
 
 async def _pdf_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
-    """Return the first ``limit`` characters of a PDF below a line with its name, or the reason why there is no text;
-    empty if it cannot be read."""
+    """Below a line with its name, or the reason why there is no text; empty if it cannot be read."""
     if importlib.util.find_spec("pypdfium2") is None:
         return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
     if ref.size_bytes > MAX_SOURCE:
