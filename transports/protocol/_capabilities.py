@@ -47,10 +47,9 @@ class Discovery:
     """The result of a discovery: either a ``manifest`` or the ``reason`` why there is none.
 
     ``page_url`` and ``manifest_url`` are the URLs after redirects, without user info; ``manifest_url`` is ``None`` if
-    the page has no manifest link. ``title`` is the page's, in one line of at most 200 characters.
-    ``manifest_type`` is the media type that the manifest was served with, "" without one.
-    ``warnings`` name the parts of the manifest that are missing or were left out, and an unexpected version or type.
-    """
+    the page has no manifest link. ``title`` has one line of at most 200 characters. ``manifest_type`` is the media type
+    that the manifest was served with. ``warnings`` name the parts of the manifest that are missing or were left out,
+    and an unexpected version or type."""
 
     page_url: str
     manifest_url: str | None = None
@@ -62,18 +61,14 @@ class Discovery:
 
 
 class Capabilities(Mapping[str, "Capability"]):
-    """Immutable mapping of capabilities by name, in the app's order. Methods return new mappings.
-
-    An entry is parsed on first access: an app may list a hundred thousand (docs/faults.md 22). An invalid entry is
-    reduced to its name, with a warning.
-    """
+    """Immutable mapping of capabilities by name, in the app's order. An entry is parsed on first access: an app may
+    list a hundred thousand (docs/faults.md 22). An invalid entry is reduced to its name, with a warning."""
 
     def __init__(self, entries: Mapping[str, Mapping[str, object]] | None = None) -> None:
         self._entries = entries or {}
         self._read: dict[str, Capability] = {}
 
     def __getitem__(self, name: str) -> Capability:
-        """Return a capability, parsed once. The message of the :class:`KeyError` for another name has similar names."""
         if name not in self._read:
             from ._declarations import Capability, parse  # late, as it loads pydantic
 
@@ -116,17 +111,12 @@ class Capabilities(Mapping[str, "Capability"]):
         return f"<{len(self):,} capabilities: {', '.join(names)}>"
 
     def _repr_html_(self) -> str:
-        """Return the capabilities for a notebook: a table of names and descriptions."""
         rows = ((name, self[name].description) for name in self)
         return notebook.table(("capability", "description"), rows, count=len(self))
 
     def merge(self, listed: object) -> Capabilities:
-        """Return these capabilities merged with a list, whose fields take precedence.
-
-        ``listed`` is an app's raw list: names or objects, plain or wrapped in ``data`` and ``capabilities``
-        (docs/protocol.md). Entries without a name, and those beyond :data:`MAX_CAPABILITIES`, are left out with a
-        warning.
-        """
+        """``listed`` is an app's raw list (docs/protocol.md): names or objects, plain or wrapped in ``data`` and
+        ``capabilities``. Its fields take precedence."""
         entries = dict(self._entries)
         nameless = 0
         over_limit = 0
@@ -157,25 +147,19 @@ class Capabilities(Mapping[str, "Capability"]):
         return Capabilities(entries)
 
     def only(self, names: Iterable[str]) -> Capabilities:
-        """Return the capabilities in ``names``, in the order of ``names``. Unknown names are skipped."""
         return Capabilities({name: self._entries[name] for name in names if name in self._entries})
 
     def apply_change(self, change: object) -> Capabilities:
-        """Return these capabilities after an app's notification ``{added, removed, changed}``.
-
-        Each part holds names or capabilities in the form of a list. Any part may be missing.
-        """
+        """``change`` is an app's notification ``{added, removed, changed}``; each part is a list as for
+        :meth:`merge`."""
         parts = members_of(change)
         merged = self.merge(parts.get("added")).merge(parts.get("changed"))
         removed = Capabilities().merge(parts.get("removed"))
         return merged.only(name for name in merged if name not in removed)
 
     def with_manifest(self, declared: Iterable[Capability]) -> Capabilities:
-        """Return these capabilities with missing fields filled in from the manifest.
-
-        The running app takes precedence. A capability that only the manifest has cannot be called, so it is not added
-        (docs/protocol.md 7.5).
-        """
+        """The running app takes precedence. A capability that only the manifest has cannot be called, so it is not
+        added (docs/protocol.md 7.5)."""
         entries = dict(self._entries)
         for capability in declared:
             entry = entries.get(capability.name)
@@ -186,7 +170,6 @@ class Capabilities(Mapping[str, "Capability"]):
         return Capabilities(entries)
 
     def diff(self, before: Capabilities) -> CapabilitiesChanged:
-        """Return the changes from ``before`` to these capabilities."""
         return CapabilitiesChanged(
             added=tuple(name for name in self if name not in before),
             removed=tuple(name for name in before if name not in self),
@@ -195,12 +178,10 @@ class Capabilities(Mapping[str, "Capability"]):
 
 
 def is_long(listed: object) -> bool:
-    """Return whether an app's raw list has more than :data:`MANY` entries."""
     return len(_listed_entries(listed)) > MANY
 
 
 def _listed_entries(listed: object) -> list[object]:
-    """Return the entries of an app's raw list, which may be wrapped in ``data`` and ``capabilities``."""
     if isinstance(listed, Mapping):
         listed = listed.get("data", listed.get("capabilities"))
         if isinstance(listed, Mapping):
@@ -217,7 +198,6 @@ def _named_entry(item: object) -> Mapping[str, Any] | None:
 
 
 def deprecation_warnings(capability: Capability) -> list[str]:
-    """Return warnings about using a capability: deprecated, with its replacements, or experimental."""
     notes: list[str] = []
     if capability.deprecated:
         instead = f"; use {', '.join(capability.alternatives)}" if capability.alternatives else ""
@@ -229,10 +209,6 @@ def deprecation_warnings(capability: Capability) -> list[str]:
 
 
 def find_capability(app: str, name: str, capabilities: Mapping[str, Capability]) -> Capability:
-    """Return a capability of ``app`` by its name.
-
-    Raises :class:`~transports.errors.CapabilityError` (``UNKNOWN_CAPABILITY``), with similar names, if there is none.
-    """
     if name in capabilities:
         return capabilities[name]
     raise with_suggestions(CapabilityError(f"{app} has no {name!r}", code="UNKNOWN_CAPABILITY"), name, capabilities)
@@ -241,11 +217,7 @@ def find_capability(app: str, name: str, capabilities: Mapping[str, Capability])
 def with_suggestions(
     error: CapabilityError, name: str, capabilities: Mapping[str, Capability], params: object = None
 ) -> CapabilityError:
-    """Add suggestions to the message of the app's error, in place, and return it.
-
-    The suggestions are similar capabilities, alternatives, at most three unmet requirements, and ``params`` that the
-    capability does not have. ``name`` is the capability that was called, ``capabilities`` are those of the app.
-    """
+    """Add them to the message of the app's error, in place. ``name`` is the capability that was called."""
     called: Capability | None = None
     # Without `get`, which may come here again: the error of an unknown name has suggestions, too.
     if name in capabilities:
@@ -302,11 +274,9 @@ def response_metadata(metadata: object) -> dict[str, float | bool]:
 
 
 def answered_data(payload: object, capability: str) -> object:
-    """Return the ``data`` of an app's answer to a call.
-
-    A plain success, the common case, skips the model. Raises :class:`~transports.errors.CapabilityError` if the call
-    failed, and :class:`~transports.errors.ProtocolError` if the payload is not an answer.
-    """
+    """Raises :class:`~transports.errors.CapabilityError` if the call failed, and
+    :class:`~transports.errors.ProtocolError` for a payload that is no answer. A plain success, the common case, skips
+    the model."""
     if (
         type(payload) is dict
         and payload.get("success") is True

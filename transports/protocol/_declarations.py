@@ -40,7 +40,6 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _lenient(cls, value: object) -> object:
-        """Return the object in place of a text, and without its nulls."""
         if isinstance(value, str) and cls._text_field:
             return {cls._text_field: value}
         if isinstance(value, Mapping):
@@ -110,7 +109,6 @@ class Capability(Model):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """Return the capability for a notebook: a table of its parameters."""
         rows = [
             (place, declared.get("type", ""), "yes" if needed else "", declared.get("description", ""))
             for place, declared, needed in islice(declared_parameters(self.input_schema), 1000)

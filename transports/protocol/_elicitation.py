@@ -32,10 +32,8 @@ _EXAMPLES = {"confirmed": "True", "selected": '"red"', "value": '"Ada"', "conten
 
 
 def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
-    """Return the app's ``default``, from ``params`` or their ``schema``, as an answer.
-
-    A question without a default is declined, as is a ``destructive`` confirmation unless its default is ``False``.
-    """
+    """A question without a default is declined, as is a ``destructive`` confirmation unless its default is
+    ``False``."""
     key = _FORM_ANSWER_KEYS.get(request.method)
     sources = (request.params, _schema_of(request))
     defaults = [source["default"] for source in sources if source.get("default") is not None]
@@ -50,7 +48,6 @@ def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
 
 
 def refused_answer(message: str) -> Mapping[str, object]:
-    """Return the error sent to the app in place of an answer that does not fit its question."""
     return {"success": False, "error": {"code": INVALID_ANSWER, "message": message, "retryable": False}}
 
 
@@ -69,12 +66,9 @@ def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def answer_fault(request: ElicitationRequest, answer: object) -> str:
-    """Return a description of the fault in a handler's ``answer`` to a question, or an empty text if the answer fits.
-
-    An answer must be JSON, state its ``success``, and hold the value for the method (docs/protocol.md 5.2), within the
-    schema or the options of the question. A form of one field accepts a value without the field's name. For an unknown
-    method, any ``data`` fits.
-    """
+    """Return a description of the fault, or an empty text if the answer fits. It must be JSON, state its ``success``,
+    and hold the value for the method (docs/protocol.md 5.2), within the schema or the options of the question. A form
+    of one field accepts a value without the field's name. For an unknown method, any ``data`` fits."""
     key = _ANSWER_KEYS.get(request.method)
     data_example = f'{{"{key}": {_EXAMPLES[key]}}}' if key else "{…}"
     expected = f'{{"success": True, "data": {data_example}}}'
@@ -126,7 +120,6 @@ def _value_fault(request: ElicitationRequest, key: str, value: object) -> str:
 
 
 def _selection_fault(request: ElicitationRequest, selected: object) -> str:
-    """Return a description of the first selected value that is not an option; empty if all are, or none is declared."""
     options = [option for option, _ in options_of(request.params)]
     values = selected if isinstance(selected, list) else [selected]
     unknown = [value for value in values if str(value) not in options]
@@ -139,7 +132,6 @@ def _selection_fault(request: ElicitationRequest, selected: object) -> str:
 
 
 def _is_secret(request: ElicitationRequest, field: str) -> bool:
-    """Return whether the name of a field, or the text of its question, suggests that the answer is a secret."""
     texts = (field, *(request.params.get(key) for key in ("title", "message", "prompt", "question")))
     return any(Redactor().is_secret(text) for text in texts if isinstance(text, str))
 
@@ -167,8 +159,8 @@ _TEXT_PARAMS = ("title", "message", "description", "prompt", "question", "task",
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Form for the user. ``schema`` is an object of simple fields: text, numbers, booleans, choices of one or several
-    texts. If ``whole``, the answer is the object, otherwise only its ``field``."""
+    """Form for the user. ``schema`` is an object of simple fields: text, numbers, booleans, choices. If ``whole``, the
+    answer is the object, otherwise only its ``field``."""
 
     message: str
     schema: dict[str, object]
@@ -176,7 +168,6 @@ class Question:
     whole: bool
 
     def answer(self, content: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the answer for the app, ``{"success": …, "data": …}``. A form without its field declines."""
         if self.whole:
             return {"success": True, "data": {self.field: dict(content)}}
         if self.field not in content:
@@ -191,9 +182,7 @@ def question_text(params: Mapping[str, object]) -> str:
 
 
 def model_messages(params: Mapping[str, object]) -> list[tuple[object, str]]:
-    """Return the role and the text of each message for a model; messages without a text are left out. Apps write a
-    message in one of three forms: ``{"content": {"text": …}}``, ``{"content": …}`` and ``{"text": …}``, with or without
-    a ``role``."""
+    """Return the role and the text of each message for a model; messages without a text are left out."""
     items = params.get("messages")
     messages: list[tuple[object, str]] = []
     for item in items if isinstance(items, list) else ():
@@ -206,8 +195,7 @@ def model_messages(params: Mapping[str, object]) -> list[tuple[object, str]]:
 
 
 def question_of(request: ElicitationRequest) -> Question | None:
-    """Return the form for an app's question; ``None`` for a method that a form cannot answer, such as a request for a
-    file or for a model's text."""
+    """Return ``None`` for a method that a form cannot answer, such as a request for a file or for a model's text."""
     field = _FORM_ANSWER_KEYS.get(request.method)
     if field is None:
         return None
@@ -234,14 +222,12 @@ def question_of(request: ElicitationRequest) -> Question | None:
 
 
 def _form_schema(schema: Mapping[str, object]) -> dict[str, object]:
-    """Return the schema of a form with a simple field for each property of the app's ``schema``."""
     properties = members_of(schema.get("properties"))
     fields = {str(name): _field_schema(member) for name, member in properties.items()}
     return _object_schema(fields, [name for name in items_of(schema.get("required")) if name in fields])
 
 
 def _answer_schema(field: str, params: Mapping[str, object], schema: Mapping[str, object]) -> dict[str, object]:
-    """Return the schema of the only field of a form: a confirmation, a choice, or what the app declares."""
     if field == "confirmed":
         return {"type": "boolean"}
     if field == "selected":
@@ -254,7 +240,6 @@ def _object_schema(fields: Mapping[str, object], required: Sequence[str]) -> dic
 
 
 def _field_schema(declared: object) -> dict[str, object]:
-    """Return the schema of one field: a simple type, or a choice of one or several; text for any other declaration."""
     schema = members_of(declared)
     kind = schema.get("type")
     item_choices = _choice_values(members_of(schema.get("items")), "anyOf")
@@ -279,8 +264,7 @@ def _field_schema(declared: object) -> dict[str, object]:
 
 
 def _choice_values(schema: Mapping[str, object], titled_keyword: str) -> dict[str, object]:
-    """Return the keyword and the values of a choice: ``enum`` with texts, or ``titled_keyword`` with texts and titles
-    (SEP-1330); nothing for another schema."""
+    """Return ``enum`` with texts, or ``titled_keyword`` with texts and titles (SEP-1330), or nothing."""
     declared = items_of(schema.get("oneOf", schema.get("anyOf")))
     options = [option for option in declared if isinstance(option, Mapping)]
     if options and all(_is_text(option.get("const")) and _is_text(option.get("title")) for option in options):
@@ -301,7 +285,6 @@ def _is_text(value: object) -> bool:
 
 
 def _choice_schema(params: Mapping[str, object]) -> dict[str, object]:
-    """Return the schema of a choice: texts, or texts with titles; several may be chosen if ``multiple``."""
     options = options_of(params)
     is_multiple = params.get("multiple") is True
     if any(value != title for value, title in options):

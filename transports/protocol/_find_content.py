@@ -31,9 +31,8 @@ Layer: TypeAlias = Literal["abp", "typed", "heuristic"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Content at a place of an answer. For an invalid descriptor, ``binary`` is the error, so that other content is not
-    lost. ``layer`` is the rule that recognised the content. With ``is_flat``, its type and size stand beside it, not
-    in it (docs/protocol.md 9.5)."""
+    """For an invalid descriptor, ``binary`` is the error, so that other content is not lost. With ``is_flat``, the type
+    and the size of the content stand beside it, not in it (docs/protocol.md 9.5)."""
 
     path: Place
     binary: BinaryData | ABPError
@@ -42,15 +41,12 @@ class Found:
 
     @property
     def field(self) -> str:
-        """Place as text, in the form of :func:`field_of`."""
         return field_of(self.path)
 
 
 def field_of(place: Place) -> str:
-    """Return a place as text: ``document``, ``pages.0.image``, ``""`` for the top.
-
-    A dot or backslash inside a key is escaped by a backslash, so no two places have the same text.
-    """
+    """Return ``document``, ``pages.0.image``, or ``""`` for the top. A dot or backslash inside a key is escaped by a
+    backslash, so no two places have the same text."""
     return ".".join(str(step).replace("\\", "\\\\").replace(".", "\\.") for step in place)
 
 
@@ -59,8 +55,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def find_field(tree: object, field: str) -> tuple[Place, object] | None:
-    """Return the place with the text ``field`` (:func:`field_of`), and its value; ``None`` if the tree has no such
-    place."""
+    """Return the place with the text ``field`` (:func:`field_of`), and its value."""
     place: list[str | int] = []
     node = tree
     for step in _STEP.findall(field) if field else ():
@@ -77,11 +72,7 @@ def find_field(tree: object, field: str) -> tuple[Place, object] | None:
 
 
 def replace(tree: object, replacements: Mapping[Place, object]) -> object:
-    """Return a copy of ``tree`` with other values at the given places.
-
-    Branches without such a place are shared with ``tree``, not copied. Raises ``KeyError`` for a place that is not in
-    the tree.
-    """
+    """Return a copy with other values at the given places. Branches without such a place are shared, not copied."""
     if not replacements:
         return tree
     if () in replacements:
@@ -136,18 +127,13 @@ def find(
 
 
 def find_values(data: object, *, others: list[tuple[Place, object]] | None = None) -> list[Found]:
-    """Return the values that are content by their type: ``bytes``, :class:`~transports.BinaryData`, handles.
-
-    No descriptor is read and no heuristic is applied. ``others`` and errors are those of :func:`find`.
-    """
+    """Find only values that are content by their type. ``others`` and errors are those of :func:`find`."""
     search = _Search(_OFF, others)
     search.walk_values(data, ())
     return search.content
 
 
 class _Search:
-    """A search of one answer: its settings, and the content that it has so far."""
-
     __slots__ = ("_heuristics", "_min_chars", "_others", "content")
 
     def __init__(self, heuristics: Heuristics, others: list[tuple[Place, object]] | None) -> None:
@@ -157,7 +143,6 @@ class _Search:
         self._others = others
 
     def walk_values(self, node: object, path: Place) -> None:
-        """Search ``node`` for content by its type."""
         if not isinstance(node, dict | list | tuple):
             self._add_value(node, path)
             return
@@ -169,7 +154,6 @@ class _Search:
                 self.walk_values(value, (*path, step if isinstance(step, int) else str(step)))
 
     def walk(self, node: object, path: Place) -> None:
-        """Search ``node`` for content of all forms."""
         if isinstance(node, dict | list | tuple) and len(path) >= MAX_DEPTH:
             raise _too_deep(path)
         if isinstance(node, dict):
@@ -211,7 +195,6 @@ class _Search:
             self.content.append(Found(path, binary, "heuristic"))
 
     def _add_value(self, node: object, path: Place) -> None:
-        """Add a value that is content by its type, or note any other value that is not JSON."""
         try:
             binary: BinaryData | ABPError | None = content_value(node)
         except ABPError as error:
@@ -228,10 +211,6 @@ def _too_deep(path: Place) -> ProtocolError:
 
 
 def content_value(node: object) -> BinaryData | None:
-    """Return a value that is content by its type (bytes, a handle, :class:`BinaryData`); ``None`` for any other.
-
-    Raises :class:`~transports.errors.UnsupportedBinary` for content that the far side could not read.
-    """
     match node:
         case BinaryData():
             return node
@@ -255,8 +234,7 @@ _HEADER_LINE = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):\s*(\S.*)")
 
 
 def _declared_content(node: Mapping[str, object], path: Place) -> Found | None:
-    """Return the content that an object declares: of a block or in the flat form, which one of its members holds, or a
-    descriptor, which is content as a whole."""
+    """The content of a block or of the flat form is in one of its members; a descriptor is content as a whole."""
     block = read_block(node, path)
     if block is not None:
         block_keys, binary = block
@@ -279,14 +257,8 @@ def _declared_content(node: Mapping[str, object], path: Place) -> Found | None:
 
 
 def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:
-    """Return the content of the descriptor ``node`` with its declarations; ``None`` if ``node`` is plain data.
-
-    ``downloadUrl`` takes precedence over ``content`` (docs/protocol.md 10.1). Content other than text needs no
-    ``mimeType``. Raises
-    :class:`~transports.errors.BadDescriptor` for an invalid ``size``, ``expiresAt`` or ``auth``,
-    :class:`~transports.errors.BadEncoding` for an unknown ``encoding`` of a binary type, and
-    :class:`~transports.errors.UnsupportedBinary` for content that the page could not read.
-    """
+    """Return ``None`` for plain data. ``downloadUrl`` takes precedence over ``content`` (docs/protocol.md 10.1).
+    Content other than text needs no ``mimeType``."""
     mime_type = node.get("mimeType")
     content = node.get("content")
     url = node.get("downloadUrl")
@@ -306,11 +278,7 @@ def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:
 
 
 def _with_declarations(binary: BinaryData, node: Mapping[str, object], extra: Mapping[str, object]) -> BinaryData:
-    """Return content with the type, size and name that ``node`` declares, and ``extra`` as its metadata.
-
-    What ``node`` does not declare is taken from the content itself: a ``Blob`` or ``File`` of a page has a type and a
-    name. Raises :class:`~transports.errors.BadDescriptor` for an invalid ``size``.
-    """
+    """What ``node`` does not declare is taken from the content: a page's ``File`` has a type and a name."""
     mime_type = node.get("mimeType")
     if not isinstance(mime_type, str) or not mime_type:
         mime_type = binary.mime_type
@@ -327,11 +295,9 @@ def _with_declarations(binary: BinaryData, node: Mapping[str, object], extra: Ma
 
 
 def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> BinaryData | None:
-    """Return the content of a descriptor whose ``content`` is ``text``; ``None`` if the descriptor is plain data.
-
-    An ``encoding`` decides for any type. Without one, content of a binary type is base64 (docs/protocol.md 9.2), and
-    content of a text type is a file only if the descriptor also has a file name or a size.
-    """
+    """Return ``None`` for plain data. An ``encoding`` decides for any type. Without one, content of a binary type is
+    base64 (docs/protocol.md 9.2), and content of a text type is a file only if the descriptor also has a file name or a
+    size."""
     encoding = node.get("encoding")
     if is_base64_encoding(encoding):
         return _encoded_content(text, "base64")
@@ -354,7 +320,6 @@ def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> Bina
 
 
 def _encoded_content(text: str, encoding: Literal["base64", "utf-8"]) -> BinaryData:
-    """Return text in ``encoding``, or the content of a ``data:`` URL."""
     inline = decode_data_url(text)
     return BinaryData(Encoded(text, encoding) if inline is None else inline)
 
@@ -368,7 +333,6 @@ def _is_named_or_measured(node: Mapping[str, object]) -> bool:
 
 
 def is_base64_encoding(encoding: object) -> bool:
-    """Return whether the ``encoding`` of a descriptor names base64; ``base64url`` is accepted as another name."""
     return isinstance(encoding, str) and encoding.lower().replace("_", "-") in ("base64", "base64url", "base64-url")
 
 
@@ -401,7 +365,6 @@ def _download(url: str, node: Mapping[str, object]) -> Download:
 
 
 def _expiry(value: object) -> float | None:
-    """Return ``expiresAt``, in Unix milliseconds; ``None`` without one."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_INTEGER:
@@ -432,9 +395,7 @@ def _credentials(auth: object) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _secret_line(secret: object) -> str:
-    """Return a token or header without outer white space; empty if it is missing.
-
-    Raises :class:`~transports.errors.BadDescriptor` for other values than one line of text."""
+    """Return a token or header without outer white space; empty if it is missing."""
     if secret is None:
         return ""
     if not isinstance(secret, str) or re.search(r"[\x00-\x1f\x7f]", secret):
@@ -453,10 +414,7 @@ def _authorization(header: str) -> dict[str, str]:
 
 
 def _excerpt(value: object) -> str:
-    """Return the ``repr`` of a value, cut to 40 characters for a message.
-
-    Python refuses to write numbers of more than 4,300 digits, so huge ones are only named.
-    """
+    """Python refuses to write numbers of more than 4,300 digits, so huge ones are only named."""
     huge_bits = 128
     if isinstance(value, int) and value.bit_length() > huge_bits:
         return "a huge number"
@@ -470,12 +428,11 @@ _HEX = re.compile(r"(?=\D*\d)[0-9a-fA-F]*")  # with a digit: a run of "A" is bas
 
 
 def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPError] | None:
-    """Return the key of ``node`` that holds content in the flat form, and the content or its error, or ``None``.
+    """Return the key of the content, and the content or its error.
 
-    The type must be binary or the encoding base64, as in a descriptor (docs/protocol.md 9.2). Keys named after the
-    type (``image``, ``png``, ``jpg``) are tried first, then generic names (``data``), then all others; the first with
-    content wins. ``{name, mimeType, size}`` in a list of files has no content and stays data.
-    """
+    The type must be binary or the encoding base64, as in a descriptor (docs/protocol.md 9.2). Keys named after the type
+    (``image``, ``png``, ``jpg``) are tried first, then generic names (``data``), then all others; the first with
+    content wins. ``{name, mimeType, size}`` in a list of files has no content and stays data."""
     media_type = _media_type(node.get("mimeType"))
     if media_type is None:
         return None
@@ -500,11 +457,8 @@ def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPErr
 
 
 def _flat_content(value: object, *, is_named: bool, is_certain: bool, size: object) -> BinaryData | None:
-    """Return ``value`` as content; ``None`` if it is plain data.
-
-    Under a key named for content (``is_named``), text counts as base64 if its node declares base64 (``is_certain``), if
-    it decodes to the declared ``size``, or if it looks like base64. Under any other key it needs a signature.
-    """
+    """Under a key named for content (``is_named``), text counts as base64 if its node declares base64 (``is_certain``),
+    if it decodes to the declared ``size``, or if it looks like base64. Under any other key it needs a signature."""
     if not isinstance(value, str):
         return content_value(value) if is_named else None
 
@@ -530,10 +484,8 @@ def _decodes_to(text: str, size: object) -> bool:
 
 
 def _looks_encoded(text: str) -> bool:
-    """Return whether ``text`` is long and begins like base64. If it is broken later on, it is an error, not data.
-
-    Prose, paths, code and tokens have a space, dot or colon early on; hashes are short or hexadecimal.
-    """
+    """If it is broken later on, it is an error, not data. Prose, paths, code and tokens have a space, dot or colon
+    early on; hashes are short or hexadecimal."""
     start = text[:256]
     return len(text) >= 100 and BASE64.fullmatch(start) is not None and not _HEX.fullmatch(start)
 
@@ -544,12 +496,9 @@ def _looks_encoded(text: str) -> bool:
 def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | ABPError] | None:
     """Return the keys that lead from an MCP block to its content, and the content or its error.
 
-    Return ``None`` if ``node`` is not a block with content.
-
     An ``image`` or ``audio`` block is recognised only in a list that is the whole answer, or that is called ``content``
     or ``contents``. A resource is recognised anywhere, by its ``uri`` and ``blob``. A ``resource_link`` has no content:
-    ``resources/read`` reads it.
-    """
+    ``resources/read`` reads it."""
     match node.get("type"):
         case "image" | "audio":
             return _read_media_block(node, path)
@@ -560,7 +509,6 @@ def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryDa
 
 
 def _read_media_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | ABPError] | None:
-    """Return the content of an ``image`` or ``audio`` block, as :func:`read_block` does."""
     data = node.get("data")
     mime_type = node.get("mimeType")
     if not isinstance(data, str | BinaryData) or not isinstance(mime_type, str):
@@ -575,7 +523,6 @@ def _is_in_block_list(path: Place) -> bool:
 
 
 def _resource_content(resource: object, keys: Place) -> tuple[Place, BinaryData | ABPError] | None:
-    """Return ``keys``, which lead to the content of a resource, and the content; ``None`` without content."""
     if not isinstance(resource, dict):
         return None
     uri = resource.get("uri")
@@ -589,9 +536,7 @@ def _resource_content(resource: object, keys: Place) -> tuple[Place, BinaryData 
 
 
 def _block_binary(value: str | BinaryData, mime_type: str | None, filename: str | None) -> BinaryData | ABPError:
-    """Return the content of a block with its declared type and file name, or its error.
-
-    ``value`` is base64 text, or content that a transport has already decoded."""
+    """``value`` is base64 text, or content that a transport has already decoded."""
     if isinstance(value, BinaryData):
         return replace_fields(value, mime_type=mime_type or value.mime_type, filename=filename or value.filename)
     try:
@@ -601,10 +546,7 @@ def _block_binary(value: str | BinaryData, mime_type: str | None, filename: str 
 
 
 def block_content(text: str) -> Encoded | bytes:
-    """Return the content of an MCP block, which servers send as base64 of either alphabet, in one line or several
-    (RFC 2045), or as a ``data:`` URL. Base64 is not decoded yet.
-
-    Raises :class:`~transports.errors.BadEncoding` for a lone surrogate in a ``data:`` URL."""
+    """Servers send base64 of either alphabet, in one line or several (RFC 2045), or a ``data:`` URL."""
     inline = decode_data_url(text)
     if inline is not None:
         return inline
@@ -614,13 +556,11 @@ def block_content(text: str) -> Encoded | bytes:
 
 
 def filename_of(uri: object) -> str | None:
-    """Return the last segment of a URI, if it looks like a file name."""
     name = last_segment(uri)
     return name if "." in name.strip(".") else None
 
 
 def last_segment(uri: object) -> str:
-    """Return the last segment of a URI's path, without its escapes; an empty text if there is none."""
     if not isinstance(uri, str):
         return ""
     return unquote(uri.partition("?")[0].partition("#")[0].rpartition("/")[2])

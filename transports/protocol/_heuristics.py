@@ -43,11 +43,10 @@ class Signature:
 class Heuristics:
     """Settings of the search for files without a declaration (docs/requirements.md R2-4.2).
 
-    Text of at least ``min_chars`` characters is checked if it decodes to at most ``max_decode_bytes`` (``None``: no
-    limit). ``signatures`` are tried before those of :func:`~transports.protocol._media.sniff`, or instead of them
-    without ``known_signatures``. With ``require_magic_bytes=False``, base64 without a known signature is a file of
-    unknown type, too; hashes, keys and long words of one alphabet are then taken for files as well.
-    """
+    Longer text than ``max_decode_bytes`` is not decoded. ``signatures`` are tried before those of
+    :func:`~transports.protocol._media.sniff`, or instead of them without ``known_signatures``. With
+    ``require_magic_bytes=False``, base64 without a known signature is a file of unknown type, too; hashes, keys and
+    long words of one alphabet are then taken for files as well."""
 
     min_chars: int = MIN_GUESSED
     signatures: Sequence[Signature] = ()
@@ -56,11 +55,8 @@ class Heuristics:
     max_decode_bytes: int | None = None
 
     def recognise(self, text: str) -> BinaryData | None:
-        """Return ``text`` as content if it is a file; ``None`` otherwise.
-
-        A file may be base64 in one line or several (RFC 2045), in the standard or the URL-safe alphabet, a ``data:``
-        URL, or a binary string. All of the text must be strictly valid; invalid text is plain text, not an error.
-        """
+        """A file may be base64 in one line or several (RFC 2045), in the standard or the URL-safe alphabet, a ``data:``
+        URL, or a binary string. All of the text must be strictly valid; invalid text is plain text, not an error."""
         if len(text) < self.min_chars:
             return None
 
@@ -108,7 +104,6 @@ class Heuristics:
         return sniff(head) if self.known_signatures else None
 
     def _decode(self, base64: str) -> bytes | None:
-        """Return the bytes of base64 text; ``None`` if the text is invalid or too long."""
         if not self._may_decode(len(base64) * 3 // 4):
             return None
         try:
@@ -189,7 +184,6 @@ def _has_second_frame(head: bytes) -> bool:
 
 
 def _has_first_icon(content: bytes) -> bool:
-    """Return whether the first entry of an icon's directory is plausible, with a picture at its offset."""
     # The number of pictures, then an entry of 16 bytes for each.
     count, _, _, _, _, planes, _, size, offset = struct.unpack_from("<HBBBBHHII", content.ljust(22, b"\0"), 4)
     is_picture = content[offset : offset + 4] in (b"\x89PNG", b"\x28\0\0\0")  # a PNG, or a BITMAPINFOHEADER
@@ -199,7 +193,6 @@ def _has_first_icon(content: bytes) -> bool:
 
 
 def _has_font_table(head: bytes) -> bool:
-    """Return whether the first table of a font has a name of four printable characters and follows the directory."""
     # The number of tables, then an entry of 16 bytes for each.
     count, tag, offset, length = struct.unpack_from(">H6x4s4xII", head.ljust(28, b"\0"), 4)
     is_printable = all(0x20 <= byte < 0x7F for byte in tag)

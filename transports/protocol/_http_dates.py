@@ -18,10 +18,7 @@ def http_date(text: str) -> datetime | None:
 
 
 def retry_after(text: str | None, now: float) -> float | None:
-    """Return the delay in seconds that ``Retry-After`` asks for, as a number or a date (RFC 9110 §10.2.3).
-
-    ``now`` is Unix seconds. ``None`` if the header is missing or invalid.
-    """
+    """Return the seconds of ``Retry-After``, a number or a date (RFC 9110 §10.2.3). ``now`` is Unix seconds."""
     longest_wait = 1e9
     text = (text or "").strip()
     if text.isascii() and text.isdigit():

@@ -12,8 +12,7 @@ HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def check_headers(headers: Mapping[str, str], receiver: str) -> None:
-    """Raise :class:`~transports.errors.UsageError`, without the value, for a header that cannot be sent to
-    ``receiver``."""
+    """Raise :class:`~transports.errors.UsageError`, without the value, for a header that cannot be sent."""
     for name, value in headers.items():
         # A tab may be part of a value.
         if not (name.isascii() and value.isascii() and value.replace("\t", " ").isprintable()):

@@ -104,8 +104,7 @@ def sniff(head: bytes) -> str | None:
 
 
 def _sniff_zip(head: bytes) -> str:
-    """Return the type of a ZIP file. EPUB and OpenDocument files name it in the first entry; Office files are known by
-    their entries."""
+    """EPUB and OpenDocument files name their type in the first entry; Office files are known by their entries."""
     self_named = _SELF_NAMED.match(head)
     if self_named:
         return self_named[1].decode()
@@ -116,10 +115,7 @@ def _sniff_zip(head: bytes) -> str:
 
 
 def _is_mpeg_audio(head: bytes) -> bool:
-    """Return whether content begins with a frame header of MPEG audio (no ID3 tag).
-
-    The header has 11 bits of sync and no reserved value. Layer I is refused: it is out of use and looks like a byte
-    order mark."""
+    """Look for a frame header (no ID3 tag). Layer I is refused: it is out of use and looks like a byte order mark."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
 
@@ -134,7 +130,6 @@ def _is_mpeg_audio(head: bytes) -> bool:
 
 
 def _sniff_markup(head: bytes) -> str | None:
-    """Return the type of HTML, SVG or XML by its first tag; ``None`` for other content."""
     text = head[:1024].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<script")):
         return "text/html"
@@ -254,10 +249,7 @@ _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
 
 
 def normalise_mime(mime_type: str | None) -> str | None:
-    """Return a MIME type in lower case, without parameters, with well-known aliases resolved (``image/jpg``).
-
-    Return ``None`` for any other text.
-    """
+    """Return a type in lower case, without parameters and aliases (``image/jpg``); ``None`` for any other text."""
     if not mime_type:
         return None
     shortened = mime_type[:512]  # cutting a longer text leaves no valid MIME type
@@ -268,17 +260,13 @@ def normalise_mime(mime_type: str | None) -> str | None:
 
 
 def is_binary_mime(mime_type: str) -> bool:
-    """Return whether a type is binary: all are, except ``text/*`` and ``application/json`` (docs/protocol.md 9.2).
-
-    Text that is not a MIME type is not binary.
-    """
+    """All types are, except ``text/*`` and ``application/json`` (docs/protocol.md 9.2)."""
     media_type = normalise_mime(mime_type)
     return media_type is not None and not media_type.startswith("text/") and media_type != "application/json"
 
 
 def extension_for(mime_type: str | None) -> str:
-    """Return the file extension of a type, with its dot; ``.bin`` for an unknown type (docs/protocol.md 9.11,
-    docs/requirements.md R0-7)."""
+    """Return it with its dot; ``.bin`` for an unknown type (docs/protocol.md 9.11, docs/requirements.md R0-7)."""
     return _EXTENSIONS.get(normalise_mime(mime_type) or "", ".bin")
 
 
@@ -289,10 +277,9 @@ def type_of_extension(extension: str) -> str | None:
 
 
 def text_type_of_name(filename: str | None, head: bytes, *, whole: bool) -> str | None:
-    """Return the text type that the extension of a file name stands for, if the content is text in UTF-8.
-
-    ``head`` is the beginning of the content. With ``whole`` it is all of it; otherwise its last character may be cut.
-    ``None`` for other types: their content has a signature, or is markup, which a browser could run."""
+    """Return the text type that the extension stands for, if the content is text in UTF-8. Without ``whole``, the last
+    character of ``head`` may be cut. ``None`` for other types: their content has a signature, or is markup, which a
+    browser could run."""
     mime_type = type_of_extension((filename or "").rpartition(".")[2])
     if mime_type is None or is_binary_mime(mime_type) or mime_type in _MARKUP or b"\0" in head:
         return None
@@ -304,11 +291,8 @@ def text_type_of_name(filename: str | None, head: bytes, *, whole: bool) -> str 
 
 
 def contradicts(declared: str, sniffed: str) -> bool:
-    """Return whether content of the ``sniffed`` type cannot be of the ``declared`` type.
-
-    A declared type that this module does not know is accepted (``image/apng`` begins like a PNG), unless the content is
-    markup, which a browser could run.
-    """
+    """A declared type that this module does not know is accepted (``image/apng`` begins like a PNG), unless the content
+    is markup, which a browser could run."""
     media_type = normalise_mime(declared)
     if media_type is None or media_type in (sniffed, OCTET_STREAM):
         return False
@@ -328,9 +312,8 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     """Return a file name that is harmless in any folder of any system, from an untrusted suggestion.
 
     Folders, control and direction-changing characters, leading dots and dashes, trailing dots and spaces and the
-    reserved names of Windows are removed. The result is in NFC, has at most 120 UTF-8 bytes, and keeps a plausible
-    extension or gets that of ``mime_type``. If nothing is left, the stem is ``fallback``, which is trusted.
-    """
+    reserved names of Windows are removed. It is in NFC, has at most 120 UTF-8 bytes, and keeps a plausible extension or
+    gets that of ``mime_type``. If nothing is left, the stem is ``fallback``, which is trusted."""
     if suggestion and _HARMLESS_NAME.fullmatch(suggestion):
         return suggestion
 
@@ -351,7 +334,6 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
 
 
 def _harmless_part(path: str) -> str:
-    """Return the last part of a path, in NFC, without the characters that :func:`safe_filename` removes."""
     last_separator = max(path.rfind("/"), path.rfind("\\"))
     name = path[last_separator + 1 :]
     # Before anything else: composing a long run of marks takes quadratic time.

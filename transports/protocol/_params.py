@@ -24,21 +24,15 @@ def prepare_params(params: object, *, read_files: bool = True) -> tuple[object, 
     """Return a copy of ``params`` with a :class:`BinaryData` for each binary, and the binaries with their places.
 
     A binary is a ``bytes``, a ``Path``, an open binary file, a :class:`BinaryData`, or a descriptor with one of these
-    as its ``content``. Open files are read from their position to their end.
-
-    Raises :class:`FileToRead` for an open file without ``read_files``, and :class:`~transports.errors.UsageError` for a
-    file that cannot be read, a value that cannot be sent, and nesting deeper than :data:`MAX_DEPTH`.
-    """
+    as its ``content``. Open files are read from their position to their end, or raise :class:`FileToRead` without
+    ``read_files``."""
     preparation = _Preparation(read_files)
     return preparation.copy_value(params, ()), preparation.content
 
 
 def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None:
-    """Set the value at a path of ``params``, in place.
-
-    Missing objects on the path are created. In a list, a step is the index of an item, or of the next item to append.
-    Raises :class:`~transports.errors.UsageError` if a step leads into a value that is neither an object nor a list.
-    """
+    """Missing objects on the path are created. In a list, a step is the index of an item, or of the next one to
+    append."""
     container: Any = params
     for depth, step in enumerate(path, 1):
         key: Any = step
@@ -66,7 +60,6 @@ class _Preparation:
         self._read_files = read_files
 
     def copy_value(self, value: object, path: Place) -> object:
-        """Return a copy of the value at ``path``, and note the binaries in it."""
         match value:
             case None | bool() | int():
                 return value
@@ -97,10 +90,8 @@ class _Preparation:
         return binary
 
     def _described_content(self, node: dict[object, object], path: Place) -> BinaryData | None:
-        """Return the content of a descriptor such as ``{"content": b"…", "mimeType": "image/png"}``.
-
-        The descriptor takes precedence over properties of its content. ``None`` if ``node`` is not a descriptor.
-        """
+        """The declarations of a descriptor, such as its ``mimeType``, take precedence over properties of its
+        content."""
         mime_type = node.get("mimeType")
         if not isinstance(mime_type, str):
             return None
@@ -120,7 +111,6 @@ class _Preparation:
         return BinaryData(raw.content, mime_type, raw.size, filename, {**raw.extra, **extra})
 
     def _content_of(self, value: object, path: Place) -> BinaryData | None:
-        """Return a value that is content by its type; ``None`` for any other."""
         match value:
             case BinaryData():
                 return value
@@ -143,9 +133,6 @@ class _Preparation:
 
 
 def _read_open_file(file: io.IOBase, name: object, path: Place) -> BinaryData:
-    """Return the rest of an open file, with its name if it has one.
-
-    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, or was read to its end before."""
     try:
         data = cast(BinaryIO, file).read()
         is_exhausted = not data and file.seekable() and file.tell() > 0
@@ -159,7 +146,6 @@ def _read_open_file(file: io.IOBase, name: object, path: Place) -> BinaryData:
 
 
 def _checked_text(text: object, path: Place) -> str:
-    """Return a text or a key. Raises :class:`~transports.errors.UsageError` if it cannot be written as JSON."""
     if not isinstance(text, str):
         raise UsageError(f"params: the key {text!r} at {_dotted(path)} must be text")
     try:

@@ -59,7 +59,6 @@ class ErrorInfo(Model):
     @field_validator("code", "message", "retryable", "retry_after", "alternatives", mode="wrap")
     @classmethod
     def _or_default(cls, value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
-        """Return the checked value of a field, or the field's default for a value of the wrong type."""
         try:
             return check(value)
         except ValidationError:
@@ -81,7 +80,6 @@ class Answer(Model):
     @model_validator(mode="before")
     @classmethod
     def _implied_success(cls, value: object) -> object:
-        """Return an answer with its ``success``, if that follows from the other members."""
         if not isinstance(value, Mapping):
             return value
         failed = bool(value.get("error")) or value.get("cancelled") is True
@@ -114,10 +112,7 @@ class Answer(Model):
 
 
 def _shown_details(details: object) -> dict[str, object]:
-    """Return an error's details as JSON values, with content reduced to its type and size.
-
-    Errors are shown, not stored (docs/protocol.md 12.3).
-    """
+    """Content is reduced to its type and size: errors are shown, not stored (docs/protocol.md 12.3)."""
     if details is None:
         return {}
     try:

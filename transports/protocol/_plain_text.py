@@ -33,10 +33,7 @@ _NOT_PLAIN_JSON = f"(?P<needed>{_NEEDED_INVISIBLE})|[{_CONTROL_CHARS}{_INVISIBLE
 
 
 def plain_text(text: str) -> str:
-    """Return ``text`` without invisible characters, and with U+FFFD in place of control and direction characters.
-
-    Line breaks become ``\\n``.
-    """
+    """Return it without invisible characters, and with U+FFFD in place of control and direction characters."""
     if text.isascii() and text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
@@ -51,8 +48,7 @@ def plain_json(text: str) -> str:
 
 
 def plain_line(text: str, max_chars: int | None = None) -> str:
-    """Return :func:`plain_text` in one line, with white space collapsed. Over ``max_chars`` characters it is cut and
-    ends in ``…``."""
+    """Return one line, with white space collapsed; over ``max_chars`` characters it is cut and ends in ``…``."""
     if max_chars is not None:
         text = text[: 4 * max_chars]  # bounds the work for a long text
     # Split again, because plain_text() leaves line breaks in the place of some characters.
@@ -76,10 +72,7 @@ def plain_tree(node: object) -> object:
 
 
 def plain_schema(schema: Mapping[str, object]) -> dict[str, object] | None:
-    """Return a JSON Schema with :func:`plain_line` applied to its titles and descriptions.
-
-    ``None`` if any other text is not plain: names of properties and values must not change.
-    """
+    """Return ``None`` if other texts than titles and descriptions are not plain: names and values must not change."""
     try:
         return {key: _schema_value(key, value) for key, value in schema.items()}
     except ValueError:
@@ -87,7 +80,6 @@ def plain_schema(schema: Mapping[str, object]) -> dict[str, object] | None:
 
 
 def _schema_value(key: str, value: object) -> object:
-    """Return the plain form of a schema's value. Raises :class:`ValueError` if other texts than titles would change."""
     if plain_text(key) != key:
         raise ValueError(key)
     if isinstance(value, str):
@@ -123,11 +115,7 @@ def first_names(names: Sequence[str], max_names: int) -> str:
 
 
 def similar_names(name: str, names: Iterable[str], *, max_names: int = 3) -> list[str]:
-    """Return at most ``max_names`` of the ``names`` with a spelling similar to ``name``, nearest first; never ``name``
-    itself.
-
-    Case is ignored. The first 5,000 names are searched.
-    """
+    """Return the nearest first, never ``name`` itself. Case is ignored. The first 5,000 names are searched."""
     originals = {other.casefold(): other for other in islice(names, 5000) if other != name}
     similar = difflib.get_close_matches(name.casefold()[:200], originals, n=max_names, cutoff=0.6)
     return [originals[folded] for folded in similar]
@@ -139,10 +127,8 @@ _USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*+:)*+[/\\]*+)[^/\\]*@", re.IGNORE
 
 
 def redact_url(url: str) -> str:
-    """Return ``url`` without secrets, for messages and logs: no user info, no fragment, no query (signed links).
-
-    A ``data:`` URL is reduced to its head, the command line of an MCP server to its command.
-    """
+    """Return it without user info, fragment and query (signed links), for messages and logs. A ``data:`` URL is reduced
+    to its head, the command line of an MCP server to its command."""
     url = url.strip()
     if url[:10].lower() == "mcp+stdio:":
         command, space, _ = url.partition(" ")
@@ -159,19 +145,13 @@ def redact_url(url: str) -> str:
 
 
 def is_address(target: str) -> bool:
-    """Return whether a target is an ``http(s)://`` or ``ws(s)://`` URL.
-
-    Other targets run programs, load extensions or read files, so only the user may name them.
-    """
+    """Other targets than these URLs run programs, load extensions or read files, so only the user may name them."""
     return target.lower().startswith(("http://", "https://", "ws://", "wss://"))
 
 
 def origin_of(url: str | None) -> str | None:
-    """Return the origin of an address (RFC 6454) in the notation of browsers; ``None`` for an address without a host.
-
-    It is in lower case, with international names in ASCII, and without the scheme's default port. WebSockets and MCP
-    servers have the origin of the HTTP address.
-    """
+    """Return the origin of an address (RFC 6454) as browsers write it; ``None`` without a host. WebSockets and MCP
+    servers have the origin of the HTTP address."""
     try:
         parts = urlsplit((url or "").strip().removeprefix("mcp+"))
         scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
@@ -190,15 +170,11 @@ def origin_of(url: str | None) -> str | None:
 
 
 def is_page(target: str) -> bool:
-    """Return whether a target is the address of a page: an ``http(s)://`` URL."""
     return target.lower().startswith(("http://", "https://"))
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a host is ``localhost`` or a loopback address, with or without the brackets of IPv6.
-
-    Names are not looked up.
-    """
+    """The host may have the brackets of IPv6. Names are not looked up."""
     try:
         return host == "localhost" or ipaddress.ip_address((host or "").strip("[]")).is_loopback
     except ValueError:
@@ -206,8 +182,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def proxy_advice(url: str) -> str:
-    """Return advice about the proxy that the environment names for an ``http(s)`` or ``ws(s)`` address, for the end of
-    the message of a failed connection; an empty text without a proxy."""
+    """Return the end of the message of a failed connection; an empty text without a proxy."""
     from urllib.request import getproxies, proxy_bypass  # late: it loads much
 
     try:
@@ -222,8 +197,7 @@ def proxy_advice(url: str) -> str:
 
 
 def folder_of(text: str) -> Path:
-    """Return a local folder. Raises :class:`ValueError` for an empty text, as of an unset variable of a shell, and for
-    the address of a store, since its path would create a folder named ``s3:``."""
+    """Raises :class:`ValueError` for an empty text, and for a store's address, which would make a folder ``s3:``."""
     if not text:
         raise ValueError("the name of the folder is empty; . is the current one")
     if "://" in text:

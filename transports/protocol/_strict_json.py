@@ -64,8 +64,7 @@ class OverLimit(ValueError):
 
 @contextmanager
 def parser_limits(text: str | bytes = b"") -> Iterator[None]:
-    """Raise :class:`ValueError` for a JSON ``text`` nested more than :data:`MAX_JSON_DEPTH` levels deep, and where a
-    parser runs out of stack or, as :class:`OverLimit`, of memory."""
+    """Raise :class:`ValueError` if ``text`` is nested too deeply, and where a parser runs out of stack or memory."""
     _check_levels(text, MAX_JSON_DEPTH)
     try:
         yield
@@ -78,11 +77,9 @@ def parser_limits(text: str | bytes = b"") -> Iterator[None]:
 def decode_json(text: str | bytes, *, max_values: int = MAX_VALUES, max_levels: int = MAX_JSON_DEPTH) -> object:
     """Parse strict JSON: no NaN, no overflowing numbers, no lone surrogates, bounded nesting.
 
-    Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than ``max_levels``, and with the code
-    ``TOO_LARGE`` for more than ``max_values`` values and names. Both are counted first. The garbage collector of the
-    process pauses while more than 64 KiB is parsed, since it would take three quarters of the time and find no garbage
-    among the new values.
-    """
+    Raises :class:`~transports.errors.ProtocolError`, with the code ``TOO_LARGE`` for more than ``max_values`` values
+    and names. The garbage collector pauses while more than 64 KiB is parsed, since it would take three quarters of the
+    time and find no garbage among the new values."""
     try:
         return _decode(text, max_values, max_levels)
     except OverLimit as error:
@@ -93,10 +90,7 @@ def decode_json(text: str | bytes, *, max_values: int = MAX_VALUES, max_levels: 
 
 
 def decode_user_json(text: str | bytes, where: str, *, fix: str = "correct it") -> object:
-    """Parse the user's strict JSON, as :func:`decode_json` does.
-
-    Raises :class:`~transports.errors.UsageError`, which names ``where`` the JSON is, the reason and the ``fix``.
-    """
+    """Raises :class:`~transports.errors.UsageError`, which names ``where`` the JSON is, the reason and the ``fix``."""
     try:
         return _decode(text, MAX_VALUES, MAX_JSON_DEPTH)
     except OverLimit as error:
@@ -106,7 +100,6 @@ def decode_user_json(text: str | bytes, where: str, *, fix: str = "correct it") 
 
 
 def _decode(text: str | bytes, max_values: int, max_levels: int) -> object:
-    """Parse JSON within the limits. Raises :class:`ValueError`, and :class:`OverLimit` for too many values."""
     # For a short text, pausing the garbage collector and counting values would cost more than they save.
     long_text = 64 * 1024
     if len(text) > long_text:
@@ -139,10 +132,8 @@ def _refusal(error: ValueError, text: str | bytes) -> str:
 
 
 def without_half_pairs(text: bytes) -> bytes:
-    """Return JSON with U+FFFD in the place of each half of a pair of surrogates.
-
-    JavaScript and Python write a half for a text that was cut in the middle of a character; strict parsers refuse it.
-    """
+    """Put U+FFFD in the place of each half of a pair of surrogates. JavaScript and Python write a half for a text that
+    was cut in the middle of a character; strict parsers refuse it."""
     if b"\\ud" not in text and b"\\uD" not in text:
         return text
 
@@ -159,10 +150,7 @@ def _check_levels(text: str | bytes, levels: int) -> None:
 
 
 def has_more_levels(text: str | bytes, limit: int) -> bool:
-    """Return whether JSON is nested more than ``limit`` levels deep, without parsing the JSON.
-
-    A text with at most ``limit`` opening brackets takes two counts. JSON that breaks off counts as deep as it begins.
-    """
+    """Nothing is parsed. JSON that breaks off counts as deep as it begins."""
     if len(text) <= limit:
         return False
     data = text.encode(errors="replace") if isinstance(text, str) else text
@@ -195,11 +183,8 @@ def has_more_levels(text: str | bytes, limit: int) -> bool:
 
 
 def has_more_values(text: str | bytes, limit: int) -> bool:
-    """Return whether JSON has more than ``limit`` values and names: commas, colons and opening brackets outside texts.
-
-    Counting does not parse. It takes a few milliseconds for a megabyte and never holds the GIL for long; a text shorter
-    than ``limit`` is not counted.
-    """
+    """Count commas, colons and opening brackets outside texts, without parsing. It takes a few milliseconds for a
+    megabyte and never holds the GIL for long."""
     if len(text) <= limit:
         return False
 
@@ -213,10 +198,7 @@ def has_more_values(text: str | bytes, limit: int) -> bool:
 
 
 class ValueCounter:
-    """Counter of the values and names of JSON that comes in pieces, by the rules of :func:`has_more_values`.
-
-    ``count`` is the number so far.
-    """
+    """Counter of the values and names of JSON that comes in pieces, by the rules of :func:`has_more_values`."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -225,7 +207,6 @@ class ValueCounter:
         self._held = b""
 
     def add(self, piece: bytes) -> int:
-        """Count one more piece and return the total."""
         piece = self._held + piece
         self._held = b""
         backslashes_at_end = len(piece) - len(piece.rstrip(b"\\"))
@@ -258,12 +239,11 @@ def _split_into_pieces(text: str | bytes) -> Iterator[bytes]:
 def json_lines(
     file: IO[bytes], where: str, kind: str, refuse: Callable[[int, str], object] | None = None
 ) -> Iterator[tuple[int, int, dict[str, object]]]:
-    """Yield the number, the length in bytes and the object of each line of JSON Lines, except empty lines.
+    """Yield the number, the length in bytes and the object of each line, except empty lines.
 
     A line that is not an object, or is over 64 MiB, raises :class:`~transports.errors.UsageError`, which names
-    ``where`` the line is and the expected ``kind`` of object. With ``refuse``, that function gets the number of the
-    line and the fault instead, such as `` is not JSON``. Reading ends at a line that is too long.
-    """
+    ``where`` the line is and the expected ``kind`` of object. ``refuse`` gets the number of the line and the fault
+    instead. Reading ends at a line that is too long."""
     number = 0
     while line := file.readline(_MAX_LINE + 1):
         number += 1
@@ -285,7 +265,6 @@ def json_lines(
 
 
 def _parse_object(line: bytes, place: str, kind: str) -> dict[str, object]:
-    """Return the object of one line. Raises :class:`~transports.errors.UsageError`, which begins with ``place``."""
     if len(line) > _MAX_LINE:
         raise UsageError(f"{place} is longer than {_MAX_LINE >> 20} MiB; give files as files")
     try:
@@ -330,8 +309,7 @@ def inner_values(nodes: Iterable[object]) -> list[object]:
 
 
 def objects_in(tree: object) -> Iterator[dict[str, object]]:
-    """Yield the objects of a tree, which may be deeper than Python's recursion limit, level by level. The values of an
-    object may be replaced before the next one is requested."""
+    """Go level by level, without recursion. The values of an object may be replaced before the next is requested."""
     level: list[object] = [tree]
     while level:
         yield from (node for node in level if isinstance(node, dict))
@@ -339,20 +317,15 @@ def objects_in(tree: object) -> Iterator[dict[str, object]]:
 
 
 def members_of(value: object) -> Mapping[str, Any]:
-    """Return the members of a JSON object; none for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
 def items_of(value: object) -> list[Any]:
-    """Return the items of a JSON array; none for any other value."""
     return value if isinstance(value, list) else []
 
 
 def is_larger(value: object, limit: int) -> bool:
-    """Return whether a JSON value contains more than ``limit`` values, where 64 characters of a text count as one.
-
-    The work is bounded by ``limit``.
-    """
+    """64 characters of a text count as one value. The work is bounded by ``limit``."""
     waiting = [value]
     count = 0
     while waiting:
@@ -368,7 +341,6 @@ def is_larger(value: object, limit: int) -> bool:
 
 
 def is_deeper(value: object, levels: int) -> bool:
-    """Return whether a JSON value is nested deeper than ``levels`` levels of objects and arrays."""
     level = inner_values([[value]])
     for _ in range(levels):
         if not level:
@@ -378,11 +350,8 @@ def is_deeper(value: object, levels: int) -> bool:
 
 
 def encode_json(value: object) -> bytes:
-    """Return compact JSON as UTF-8 bytes. NaN and infinity become null, as in JavaScript.
-
-    Raises :class:`TypeError` or :class:`ValueError` for values that JSON does not have, and for what is nested too
-    deeply to write, such as a list that holds itself.
-    """
+    """NaN and infinity become null, as in JavaScript. Raises :class:`TypeError` or :class:`ValueError` for values that
+    JSON does not have, and for what is nested too deeply to write."""
     try:
         return _ENCODE(value)
     except RecursionError as error:

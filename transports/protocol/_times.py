@@ -18,15 +18,10 @@ _UNIT_NAMES = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def is_timeout(seconds: object) -> bool:
-    """Return whether a value is a number of seconds above 0 and at most :data:`MAX_TIMEOUT`."""
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT
 
 
 def checked_timeout(seconds: float) -> float:
-    """Return a caller's timeout in seconds, or ``math.inf`` to wait for ever.
-
-    Raises :class:`~transports.errors.UsageError` for other values that :func:`is_timeout` refuses.
-    """
     if is_timeout(seconds) or seconds == math.inf:
         return seconds
     if isinstance(seconds, int) and seconds > MAX_TIMEOUT:
@@ -54,8 +49,5 @@ def format_duration(seconds: float) -> str:
 
 
 def iso_utc(seconds: float, *, timespec: str = "milliseconds") -> str:
-    """Return Unix time in seconds as RFC 3339 text in UTC, such as ``2026-07-28T12:00:00.250Z``.
-
-    ``timespec`` is that of :meth:`datetime.datetime.isoformat`; digits beyond it are cut.
-    """
+    """Return RFC 3339 text in UTC, such as ``2026-07-28T12:00:00.250Z``. Digits beyond ``timespec`` are cut."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -37,20 +37,14 @@ _CHUNK_CHARS = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Content as text in base64 or UTF-8.
-
-    A ``memoryview`` is a long run of padded, standard base64 inside a received message; it is never copied.
-    """
+    """A ``memoryview`` is a long run of padded, standard base64 inside a received message; it is never copied."""
 
     text: str | memoryview = field(repr=False)
     encoding: Literal["base64", "utf-8"]
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the bytes, at most 4 MiB of text at a time.
-
-        Raises :class:`~transports.errors.BadEncoding` for text that is not strictly valid, possibly after some bytes
-        were yielded.
-        """
+        """Decode at most 4 MiB of text at a time. Raises :class:`~transports.errors.BadEncoding` for text that is not
+        strictly valid, possibly after some bytes were yielded."""
         if isinstance(self.text, memoryview):
             yield from _decode_base64(self.text)
         elif self.encoding == "utf-8":
@@ -64,7 +58,6 @@ class Encoded:
 
 
 def _decode_base64(text: str | memoryview) -> Iterator[bytes]:
-    """Yield the bytes of padded base64, a chunk at a time. Raises :class:`~transports.errors.BadEncoding`."""
     altchars = b"-_" if _is_url_safe(text) else None
     for start in range(0, len(text), _CHUNK_CHARS):
         part = text[start : start + _CHUNK_CHARS]
@@ -115,9 +108,7 @@ def sniff_base64(text: str) -> str | None:
 
 
 def base64_head(text: str) -> bytes:
-    """Return the first 4,098 bytes of base64 text, or fewer if it ends or is broken before that.
-
-    Missing bits at the end of a broken text are zero."""
+    """Return the first 4,098 bytes, or fewer if the text ends or is broken before. Missing bits at the end are zero."""
     # Four characters are three bytes: 5,464 characters are 4,098 bytes.
     valid_start = _NOT_BASE64.split(text[:5464], maxsplit=1)[0]
     # The character "A" stands for six zero bits.
@@ -129,11 +120,8 @@ def base64_head(text: str) -> bytes:
 
 
 def decode_data_url(text: str) -> Encoded | bytes | None:
-    """Return the content of a ``data:`` URL (RFC 2397), such as that of ``canvas.toDataURL``; ``None`` for other text.
-
-    Base64 is not decoded yet, but spaces and line ends are removed from it, as in a browser (WHATWG URL and Fetch).
-    Raises :class:`~transports.errors.BadEncoding` for a lone surrogate.
-    """
+    """Return ``None`` for text that is no such URL (RFC 2397). Base64 is not decoded yet, but spaces and line ends are
+    removed from it, as in a browser (WHATWG URL and Fetch)."""
     # A head is short; without the cut, each long text would be searched for a comma.
     head = _DATA_URL.match(text[:1024])
     if head is None:
@@ -154,10 +142,8 @@ def decode_data_url(text: str) -> Encoded | bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Content that stayed on the far side. ``id`` has a meaning only for the transport that made the handle.
-
-    ``size`` is in bytes, measured by the far side, or ``None`` if unknown.
-    """
+    """Content that stayed on the far side. ``id`` has a meaning only for the transport that made the handle. ``size``
+    is in bytes, measured by the far side."""
 
     id: str
     size: int | None = None
@@ -172,10 +158,8 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Content behind a ``downloadUrl``. ``expires_at`` is in Unix milliseconds.
-
-    ``headers`` and ``query`` are credentials: they are sent to the URL's own origin only and never shown.
-    """
+    """Content behind a ``downloadUrl``. ``expires_at`` is in Unix milliseconds. ``headers`` and ``query`` are
+    credentials: they are sent to the URL's own origin only and never shown."""
 
     url: str
     expires_at: float | None = None
@@ -266,8 +250,7 @@ class BinaryData:
 
 
 def verify_size(declared: int | None, actual: int) -> None:
-    """Raise :class:`~transports.errors.SizeMismatch` if a declared size differs from the actual one, in bytes
-    (docs/protocol.md 9.9)."""
+    """Raise :class:`~transports.errors.SizeMismatch` if the sizes differ (docs/protocol.md 9.9)."""
     if declared is not None and declared != actual:
         raise SizeMismatch(
             f"the app declared {declared} bytes and {actual} arrived; nothing was stored",

@@ -41,12 +41,10 @@ class Effect:
 class Sender:
     """Document that a message came from, according to the browser. Downloads are made in the name of this document.
 
-    ``url`` is the base of relative addresses. ``origin`` is in the browser's notation, ``"null"`` for a document
-    without an origin (a sandbox). ``domain`` is the registrable domain (``app.example`` for ``a.app.example``), empty
-    if unknown: the host is used then. ``page`` is the site of the embedding page, with the scheme. ``third_party`` is
-    true if a document of another site embeds this one, so that its ``SameSite`` cookies are not sent.
-    ``server_address`` is as that of a transport.
-    """
+    ``url`` is the base of relative addresses. ``origin`` is in the browser's notation, ``"null"`` in a sandbox.
+    ``domain`` is the registrable domain (``app.example`` for ``a.app.example``), empty if unknown: the host is used
+    then. ``page`` is the site of the embedding page, with the scheme. With ``third_party``, that is another site, so
+    that the document's ``SameSite`` cookies are not sent. ``server_address`` is as that of a transport."""
 
     url: str
     origin: str
@@ -68,8 +66,7 @@ class Fetch(Protocol):
     """Function that fetches resources for HTML without a network of its own."""
 
     async def __call__(self, url: str, accept: str, max_bytes: int) -> WebResource:
-        """Fetch ``url``. Raises :class:`~transports.errors.ABPError` for a forbidden address, a failed request, or a
-        body of more than ``max_bytes``."""
+        """Raises :class:`~transports.errors.ABPError`, also for a body of more than ``max_bytes``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +115,7 @@ class Message:
 
 
 def misdirected(url: str | None, secret: str = "") -> UsageError:
-    """Return the error for a message that may not be sent to ``url`` because of a secret. Nothing was sent.
-
-    ``secret`` is the name of the secret, if it has one.
-    """
+    """Return the error for a message that may not go to ``url`` because of the secret of this name."""
     what = f"the secret {secret}" if secret else "a secret in this message"
     where = redact_url(url or "an app without an address")
     return UsageError(
@@ -142,10 +136,7 @@ def package_version() -> str:
 
 
 def initialize_params(agent: str = "abp-transports", *, capabilities: Sequence[str] = ()) -> dict[str, object]:
-    """Return the payload of ``initialize``: the agent, the protocol's version and the features of this client.
-
-    ``capabilities`` are the names of the requested capabilities, if not all are requested.
-    """
+    """``capabilities`` are the names of the requested capabilities, if not all are requested."""
     params: dict[str, object] = {
         "agent": {"name": agent, "version": package_version()},
         "protocolVersion": PROTOCOL_VERSION,
@@ -157,5 +148,4 @@ def initialize_params(agent: str = "abp-transports", *, capabilities: Sequence[s
 
 
 def new_id() -> str:
-    """Return a random UUID as text."""
     return str(uuid.uuid4())

@@ -31,10 +31,7 @@ _CLASSES: Mapping[str, type] = {"null": NoneType, "string": str}
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Limits of the work for one schema and one value, since both are untrusted. Above them nothing is validated.
-
-    64 characters of a text count as one value.
-    """
+    """Limits of the work for one schema and one value, since both are untrusted. Above them nothing is validated."""
 
     #: Of a schema as JSON.
     schema_bytes: int = 256 * 1024
@@ -69,21 +66,15 @@ class NotChecked(Exception):
 
 
 def shorten(text: str) -> str:
-    """Return ``text`` without its middle if it is longer than 130 characters.
-
-    A validator's message begins with the value and ends with the rule, so both ends matter.
-    """
+    """Cut out the middle: a validator's message begins with the value and ends with the rule."""
     if len(text) <= 130:
         return text
     return f"{text[:60]}…{text[-70:]}"
 
 
 def count_values(tree: object, limit: int, what: str) -> int:
-    """Return the number of values in ``tree``, where 64 characters of a text count as one.
-
-    Raises :class:`NotChecked` above ``limit`` values and below 64 levels: a validator that follows 100,000 levels
-    crashes the process. ``what`` names the tree in the message.
-    """
+    """Raises :class:`NotChecked` above ``limit`` values and below 64 levels: a validator that follows 100,000 levels
+    crashes the process. ``what`` names the tree in the message."""
     level: list[object] = [tree]
     size = 1
     depth = 0
@@ -113,11 +104,7 @@ def count_values(tree: object, limit: int, what: str) -> int:
 
 
 def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
-    """Return whether a schema has references, and the number of its patterns.
-
-    Raises :class:`NotChecked` for a reference that is not a pointer into the schema itself, and for more than 100
-    patterns.
-    """
+    """Return whether a schema has references, and the number of its patterns."""
     has_references = False
     changes_base = False
     patterns = 0
@@ -142,7 +129,6 @@ def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
 
 
 def _objects_in(schema: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Yield a schema and every object in it."""
     waiting: list[object] = [schema]
     while waiting:
         node = waiting.pop()
@@ -160,10 +146,8 @@ def _require_local_pointer(keyword: str, target: str) -> None:
 
 
 def count_steps(schema: dict[str, object], data: object) -> int:
-    """Return an upper bound of the validator's steps: pairs of a subschema and a value.
-
-    A few references that name each other twice make 2^n steps. Raises :class:`NotChecked` above 15,000.
-    """
+    """Return an upper bound of the validator's steps: pairs of a subschema and a value. A few references that name each
+    other twice make 2^n steps."""
     waiting: list[tuple[object, object]] = [(schema, data)]
     steps = 0
     while waiting:
@@ -179,10 +163,8 @@ def count_steps(schema: dict[str, object], data: object) -> int:
 
 
 def _applied_subschemas(node: dict[str, object], value: object, root: object) -> Iterator[tuple[object, object]]:
-    """Yield the subschemas of ``node``, each with the part of ``value`` that it applies to.
-
-    Work that applies no subschema is yielded as well, as steps with the subschema ``None``, so that it counts.
-    """
+    """Yield each with the part of ``value`` that it applies to. Work that applies no subschema is yielded as well, as
+    steps with the subschema ``None``, so that it counts."""
     members = value if isinstance(value, dict) else {}
     items = value if isinstance(value, _LISTS) else ()
     for keyword, rule in node.items():
@@ -224,10 +206,7 @@ def _applied_subschemas(node: dict[str, object], value: object, root: object) ->
 
 
 def target_of(root: object, pointer: str) -> object:
-    """Return the subschema at a pointer such as ``#/$defs/page`` (RFC 6901).
-
-    Raises :class:`NotChecked` if there is none.
-    """
+    """Return the subschema at a pointer such as ``#/$defs/page`` (RFC 6901)."""
     node = root
     for step in unquote(pointer).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
@@ -256,11 +235,8 @@ _ABOUT_SHAPE = {
 
 
 def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> bool:
-    """Return whether ``error`` is a fault of the value.
-
-    Errors at or below the paths of binaries in ``content`` are not faults, nor are errors above them that a binary may
-    have caused.
-    """
+    """Errors at or below the paths of binaries in ``content`` are not faults, nor are errors above them that a binary
+    may have caused."""
     place = tuple(error.instance_path)
     kind = error.kind
     if kind.name in _IGNORED_KINDS:
@@ -294,10 +270,7 @@ def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_r
 
 
 def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> str:
-    """Return the message of a fault, shortened.
-
-    If no alternative fits, the message lists the first reason against each, at most three.
-    """
+    """If no alternative fits, the message lists the first reason against each, at most three."""
     # A dict, since several alternatives may give the same reason.
     reasons: dict[str, None] = {}
     for branch in _branches(error.kind):
@@ -328,9 +301,7 @@ def is_file(schema: Mapping[str, object]) -> bool:
 def declared_parameters(
     schema: Mapping[str, object], above: str = "", level: int = 1
 ) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield the place of each parameter, its schema, and whether it is required.
-
-    An object is followed by the parameters inside it (``options.format``), down to the fourth level."""
+    """Yield the place of each parameter, its schema, and whether it is required, down to the fourth level."""
     max_level = 4
     required = items_of(schema.get("required"))
     for name, inner in members_of(schema.get("properties")).items():
@@ -373,16 +344,12 @@ _OTHER_MEMBERS = frozenset(
 
 
 def unnamed_params(schema: Mapping[str, object], params: object) -> list[str]:
-    """Return hints about members of ``params`` that ``schema`` does not name, at most five.
-
-    Only objects with listed ``properties`` and without any of :data:`_OTHER_MEMBERS` count.
-    """
+    """Return hints about members that ``schema`` does not name, if it has none of :data:`_OTHER_MEMBERS`."""
     hints = (_unnamed_hint(place, name, names) for place, name, names in _unnamed_members(schema, params))
     return list(islice(hints, _LIMITS.hints))
 
 
 def _unnamed_hint(place: Place, name: str, names: list[str]) -> str:
-    """Return the hint about the member ``name`` of the object at ``place``, whose schema has the members ``names``."""
     nearest = similar_names(name, names[:500], max_names=1)
     if nearest:
         advice = f"did you mean {field_of((*place, nearest[0]))!r}?"
@@ -417,17 +384,12 @@ def _unnamed_members(schema: Mapping[str, object], params: object) -> Iterator[t
 def check_params(
     capability: str, schema: Mapping[str, object], params: object, content: Iterable[Place] = ()
 ) -> list[str]:
-    """Check the ``params`` of a call against the capability's ``inputSchema``.
+    """Check the ``params`` of a call against the ``inputSchema``. Returns a warning if validation was skipped.
 
-    A required parameter with a ``default`` may be left out: generators of schemas list those, too. Returns a warning if
-    validation was skipped, with the reason. ``content`` are the paths of binaries
-    (:func:`~transports.protocol._params.prepare_params`): apps declare them as text, as an object, or not at
-    all, so nothing at or below them is a fault.
-
-    Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}`` and
-    at most five faults. The message also has the hints of :func:`.unnamed_params`, since a missing parameter may have
-    been misspelt.
-    """
+    A required parameter with a ``default`` may be left out: generators of schemas list those, too. ``content`` are the
+    paths of binaries: apps declare them as text, as an object, or not at all, so nothing at or below them is a fault.
+    Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}``. The
+    message also has the hints of :func:`.unnamed_params`, since a missing parameter may have been misspelt."""
     try:
         faults = [fault for fault in _find_faults(schema, params, content) if not _has_default(schema, fault)]
     except NotChecked as reason:
@@ -448,10 +410,7 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
     """Check the arguments that a model gave to a ``tool`` of the kit itself, and return them.
 
     JSON Schema accepts ``1.0`` as an integer; such a number is returned as an :class:`int`. Objects and lists of which
-    the schema says no more, such as the parameters for an app, are not checked.
-
-    Raises :class:`~transports.errors.UsageError` for arguments that do not fit the schema, and for values outside JSON,
-    such as half of a surrogate pair."""
+    the schema says no more, such as the parameters for an app, are not checked."""
     arguments = as_meant(schema, arguments)
     unchecked = check_params(tool, schema, _outline(schema, arguments))
     if unchecked:
@@ -460,10 +419,8 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
 
 
 def as_meant(schema: object, value: object) -> Any:
-    """Return arguments without the nulls of optional members that must not be null, and with objects and lists in place
-    of their JSON where no text fits.
-
-    Many clients and models write null for a member that they leave out, and a list as a text."""
+    """Leave out the nulls of optional members that must not be null, and read JSON where no text fits. Many clients and
+    models write null for a member that they leave out, and a list as a text."""
     if not isinstance(schema, Mapping):
         return value
 
@@ -507,9 +464,7 @@ def _refuses(schema: object, kind: Literal["null", "string"]) -> bool:
 
 
 def _outline(schema: object, value: object) -> object:
-    """Return the parts of a value that ``schema`` checks: the beginnings of texts, and members that have a schema.
-
-    A file in base64 would be too large to be checked otherwise."""
+    """Return the beginnings of texts, and members that have a schema: a whole file would be too large to be checked."""
     properties = members_of(schema).get("properties")
     items = members_of(schema).get("items")
     match value:
@@ -533,7 +488,6 @@ def _outline(schema: object, value: object) -> object:
 
 
 def _with_integers(schema: object, value: object) -> object:
-    """Return a copy of a value with an :class:`int` for each whole number where ``schema`` has an integer."""
     if not isinstance(schema, Mapping):
         return value
     if isinstance(value, float) and schema.get("type") == "integer":
@@ -547,11 +501,8 @@ def _with_integers(schema: object, value: object) -> object:
 
 
 def check_output(schema: Mapping[str, object], data: object, content: Iterable[Place] = ()) -> list[str]:
-    """Return warnings about faults of an answer's ``data`` against the capability's ``outputSchema``, at most five.
-
-    Never raises, since an answer is not refused for its schema. ``content`` are the paths of binaries
-    (:func:`~transports.protocol._find_content.find`), which count as for :func:`check_params`.
-    """
+    """Return at most five warnings. Never raises, since an answer is not refused for its schema. ``content`` are the
+    paths of binaries, which count as for :func:`check_params`."""
     try:
         return [f"outputSchema: {fault.message('data')}" for fault in _find_faults(schema, data, content)]
     except NotChecked as reason:
@@ -559,10 +510,7 @@ def check_output(schema: Mapping[str, object], data: object, content: Iterable[P
 
 
 def check_value(schema: Mapping[str, object], value: object, name: str) -> list[str]:
-    """Return the faults of ``value`` against ``schema``, at most five with their places below ``name``.
-
-    Empty if validation is skipped.
-    """
+    """Return at most five faults, with their places below ``name``; none if validation is skipped."""
     try:
         return [fault.message(name) for fault in _find_faults(schema, value, ())]
     except NotChecked:
@@ -605,7 +553,6 @@ def fits_at(schema: Mapping[str, object], data: object, place: Place, content: I
 def _find_faults(
     schema: Mapping[str, object], data: object, content: Iterable[Place], limit: int = _LIMITS.faults
 ) -> list[_Fault]:
-    """Return the first ``limit`` faults of ``data``, none if it is valid."""
     if not schema:
         return []
     compiled = _validator_of(schema)
@@ -652,7 +599,6 @@ class _Compiled:
 
 
 def _validator_of(schema: Mapping[str, object]) -> _Compiled:
-    """Return the validator of a schema. Raises :class:`NotChecked` for a schema that cannot be used."""
     try:
         encoded = encode_json(schema)
     except (TypeError, ValueError) as error:

@@ -85,7 +85,6 @@ class AppEntry(_Entry):
 
     @property
     def options(self) -> dict[str, object]:
-        """Options of the entry for :func:`transports.connect`, without the target."""
         others = {"url", "users", "scopes", "max_sessions", "evidence"}
         options = {key: getattr(self, key) for key in type(self).model_fields if key not in others}
         return {key: value for key, value in options.items() if value is not None}
@@ -131,7 +130,6 @@ class AppTables(BaseModel):
 
     @classmethod
     def parse(cls, tables: Mapping[str, object], file: Path) -> AppTables:
-        """Read the tables of ``file``. Raises :class:`~transports.errors.UsageError`, which names the key at fault."""
         try:
             written = cls.model_validate({name: tables.get(name, {}) for name in cls.model_fields})
         except ValidationError as error:
@@ -151,13 +149,11 @@ class AppTables(BaseModel):
 
 
 def _resolve_paths(folder: Path, entry: E) -> E:
-    """Return an entry whose paths are relative to ``folder``; ``~`` is the user's home."""
     paths = {key: folder / expand_home(value) for key, value in entry if isinstance(value, Path)}
     return entry.model_copy(update=paths)
 
 
 def _table_error(error: ValidationError, file: Path) -> UsageError:
-    """Return the error for the first fault of the tables, with the key at fault."""
     faults = error.errors(include_url=False, include_input=False)
 
     # An unknown key comes before a missing one, which may be this one misspelt.
@@ -177,19 +173,14 @@ def _table_error(error: ValidationError, file: Path) -> UsageError:
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
-    """Return the error for settings that a model refused.
-
-    ``setting`` returns the user's name of a field: a variable, or a file and a key. It is not called for a rule that
-    concerns several fields."""
+    """``setting`` returns the user's name of a field. It is not called for a rule that concerns several fields."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = setting(str(first["loc"][0])) if first["loc"] else "the settings"
     return UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}")
 
 
 class RetentionFields(BaseModel):
-    """Fields of :class:`~transports.Retention` as settings, and ``enabled``.
-
-    ``enabled`` false keeps everything; true gives unset limits the defaults of docs/requirements.md R2-7.1."""
+    """``enabled`` false keeps everything; true gives unset limits the defaults of docs/requirements.md R2-7.1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -54,10 +54,7 @@ class Attempts:
         self._cancellations: set[asyncio.Task[None]] = set()
 
     async def send(self, call: Call) -> tuple[Message, object]:
-        """Send a call until the app has answered. Return the reply, and the ``data`` of the answer.
-
-        The timeout of the call covers all attempts and the pauses between them.
-        """
+        """The timeout of the call covers all attempts and the pauses between them."""
         if self._trace_params:
             _annotate_params(call.params, call.content)
 
@@ -137,9 +134,8 @@ class Attempts:
         return reply
 
     def _retry_delay(self, error: ABPError, attempt: int, repeats: Repeats) -> float | None:
-        """Return the seconds until the next attempt, or ``None`` if the call must not be sent again.
-
-        After a lost connection a call is sent again if it is idempotent, or was not sent at all (``sent`` is false)."""
+        """Return ``None`` if the call must not be sent again. After a lost connection it is sent again if it is
+        idempotent, or was not sent at all (``sent`` is false)."""
         idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
             may_repeat = idempotent or error.sent is False
@@ -194,20 +190,16 @@ class Attempts:
 
 
 def _seconds_left(deadline: float) -> float:
-    """Return the seconds until ``deadline`` (of :func:`time.monotonic`), at least a millisecond."""
     return max(deadline - time.monotonic(), 0.001)
 
 
 def _is_deadline_error(error: ABPError, deadline: float) -> bool:
-    """Return whether an error of the app says that the deadline has passed."""
     is_timeout = isinstance(error, CapabilityError) and error.code == CallTimeout.code
     return is_timeout and time.monotonic() >= deadline - TIMER_TOLERANCE
 
 
 def _annotate_params(params: object, content: Sequence[Found]) -> None:
-    """Add the parameters of a call to the current span, as JSON without secrets and with long texts cut.
-
-    Each file in ``content`` becomes ``<content>``."""
+    """Add them to the current span as JSON, without secrets and files, and with long texts cut."""
     if not is_tracing():
         return
     without_files = replace_places(params, {item.path: "<content>" for item in content})

@@ -183,9 +183,5 @@ def _mark_retrieved(task: asyncio.Task[Result]) -> None:
 
 
 def timeout_seconds(timeout: float | None, default: float) -> float:
-    """Return ``timeout``, or ``default`` if it is ``None``, in seconds; ``default`` is in **milliseconds**.
-
-    ``math.inf`` is no limit. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, other
-    types, and more than a million seconds (:data:`~transports.protocol._times.MAX_TIMEOUT`).
-    """
+    """Return seconds. ``timeout`` is in seconds, too; ``default`` is in **milliseconds**. ``math.inf`` is no limit."""
     return default / 1000 if timeout is None else checked_timeout(timeout)

@@ -38,9 +38,8 @@ logger = logging.getLogger("transports")
 
 
 class EventLog:
-    """Log of a session's events during one call, for apps without a page; it is the ``console`` evidence.
-
-    It collects from its creation until :meth:`end`. Secrets in ``params``, the parameters of the call, are masked."""
+    """Log of a session's events during one call, for apps without a page. It collects from its creation until
+    :meth:`end`. Secrets in ``params``, the parameters of the call, are masked."""
 
     def __init__(self, streams: EventStreams, params: object, secrets: KnownSecrets) -> None:
         self._known = secrets
@@ -58,7 +57,6 @@ class EventLog:
         """Do nothing: no reader waits for these events."""
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """Stop collecting and return the log as a file, if ``keep`` has the console."""
         await asyncio.sleep(0)  # for events that arrived in this turn of the loop
         if self in self._streams.open:
             self._streams.open.remove(self)
@@ -81,7 +79,6 @@ class EventLog:
 
 
 def _format_event(event: Event) -> str:
-    """Return an event as a line of the log; empty for events that the log leaves out."""
     match event:
         case protocol.Notification():
             return f"{event.event}: {_encode_beginning(event.data)}"
@@ -147,7 +144,6 @@ class EvidenceOfCalls:
                 )
 
     async def __aenter__(self) -> Self:
-        """Check that the evidence can be recorded. Raises :class:`~transports.errors.UsageError` if it cannot."""
         kinds = self._evidence.kinds()
         source = page_of(self._transport)
         if source is None:
@@ -208,7 +204,6 @@ class EvidenceOfCalls:
         call.result = replace(result, evidence=files, warnings=warnings)
 
     async def _begin_recording(self, capability: str, params: object) -> CallEvidence | EventLog:
-        """Start to record a call, after the recordings of earlier calls have ended."""
         if self._page is None:
             return EventLog(self._streams, params, self._known)
         if self._ending:
@@ -218,9 +213,7 @@ class EvidenceOfCalls:
     async def _store_evidence(
         self, recording: CallEvidence | EventLog, call: Call, *, failed: bool
     ) -> tuple[Mapping[str, ArtifactRef], list[str]]:
-        """End a recording and store its files.
-
-        Return the stored files by kind, and a note on each problem: evidence never makes a call fail."""
+        """Return the stored files by kind, and a note on each problem: evidence never makes a call fail."""
         files: dict[str, ArtifactRef] = {}
         try:
             for file in await recording.end(self._evidence.kinds(failed=failed)):

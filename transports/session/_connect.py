@@ -205,9 +205,7 @@ async def _discover_cleaned(
 def _make_transport(
     target: str, options: Mapping[str, Any], settings: Settings, sampling: bool, resolved: Mapping[str, object]
 ) -> Transport:
-    """Return the transport for a target, with ``resolved`` in the place of options that hold secrets.
-
-    ``sampling`` is true if there is a handler for questions."""
+    """``resolved`` replaces options that hold secrets. ``sampling`` is true if there is a handler for questions."""
     transport = options.get("transport", "auto")
     session_options = ("transport", "headless", "timeout")
     request_options: dict[str, object] = {}
@@ -234,7 +232,6 @@ def _make_transport(
 
 
 def _make_recorder(transport: Transport, record: Recording | str | Path, target: str) -> Recorder:
-    """Return a transport that records ``transport``. Raises for a recording that is replayed at the same time."""
     from ..recording._file import Recording
     from ..recording._recorder import Recorder
 
@@ -272,7 +269,6 @@ def _guard_for(
 
 
 def _guarded_transport(guard: Guard, make: MakeTransport, app: NamedApp | None) -> Transport:
-    """Return the guarded transport of an app that is signed in. Errors are cleaned."""
     try:
         if app is not None:
             app.require_state()

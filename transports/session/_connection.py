@@ -31,12 +31,8 @@ logger = logging.getLogger("transports")
 
 
 class Handshake:
-    """Handshake with an app, and the app's description of itself.
-
-    ``info``, ``session_id``, ``features`` and ``capabilities`` are the latest of the app; ``warnings`` are about its
-    manifest. ``generate`` adds capabilities that this side answers; ``list_timeout`` in seconds is for
-    ``listCapabilities``.
-    """
+    """Handshake with an app, and the app's description of itself. ``generate`` adds capabilities that this side
+    answers; ``list_timeout`` in seconds is for ``listCapabilities``."""
 
     info: AppInfo
     session_id: str
@@ -60,10 +56,7 @@ class Handshake:
         self.warnings: tuple[str, ...] = ()
 
     async def initialize(self, timeout: float) -> None:
-        """Send ``initialize``, for at most ``timeout`` seconds, and read the list of capabilities.
-
-        Raises errors of the transport, and :class:`~transports.errors.CapabilityError` if the app refuses.
-        """
+        """Send ``initialize``, for at most ``timeout`` seconds, and read the list of capabilities."""
         params = initialize_params(capabilities=self._requested)
         greeting = self._transport.request(Message("initialize", params), timeout=timeout)
         reply = await traced(greeting, "abp.initialize", {"abp.transport": self._transport.name}, "client")
@@ -120,10 +113,7 @@ class Handshake:
             logger.warning("%s", warning)
 
     async def apply_changes(self, changes: Iterable[object]) -> None:
-        """Update ``capabilities`` by changes that the app reported: each has any of ``{added, removed, changed}``.
-
-        If the transport can list capabilities, the new list has precedence.
-        """
+        """Changes have any of ``{added, removed, changed}``. If the transport has a new list, that has precedence."""
         listed: object = None
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
@@ -143,12 +133,8 @@ class Handshake:
         self.capabilities = await in_thread_if(is_large, read_capabilities)
 
     def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
-        """Check the parameters of a call against the capability's ``inputSchema``, and return warnings.
-
-        Warnings about the capability itself are returned once in a session; parameters that the schema does not name,
-        each time. ``content`` is the files and buffers in ``params``; they fit any schema, as do names of secrets.
-        Raises :class:`~transports.errors.UsageError` if the parameters do not fit.
-        """
+        """Warnings about the capability itself are returned once in a session; parameters that the schema does not
+        name, each time. Files and buffers in ``content`` fit any schema, as do names of secrets."""
         if not (capability.input_schema or capability.deprecated or capability.experimental):
             return []
 
@@ -178,11 +164,8 @@ class Handshake:
 
 
 class Connection:
-    """State of the connection: repeats the handshake when the transport has reconnected.
-
-    ``ready`` is set while the transport is connected and the app initialized; calls wait for it. ``timeout`` in seconds
-    is for a new handshake, after which ``resubscribe`` renews subscriptions.
-    """
+    """State of the connection. ``ready`` is set while the transport is connected and the app initialized; calls wait
+    for it. ``timeout`` in seconds is for a new handshake, after which ``resubscribe`` renews subscriptions."""
 
     def __init__(
         self,
@@ -208,9 +191,7 @@ class Connection:
         self._emit = emit
 
     async def wait_until_ready(self, seconds: float, timeout: float) -> None:
-        """Wait for the connection, for the ``seconds`` that are left of the ``timeout`` of a call.
-
-        Raises :class:`~transports.errors.Disconnected`."""
+        """Wait for the ``seconds`` that are left of the ``timeout`` of a call. Raises ``Disconnected``."""
         try:
             async with asyncio.timeout(seconds):
                 await self.ready.wait()
@@ -230,11 +211,8 @@ class Connection:
         self._emit(ConnectionChanged(False, reason))
 
     async def restored(self, reason: str) -> None:
-        """Repeat the handshake, since the app has lost the session, then let calls through.
-
-        An app that refuses, perhaps because it has just started, is retried with back-off until the connection is lost
-        again.
-        """
+        """Repeat the handshake, since the app has lost the session, then let calls through. An app that refuses,
+        perhaps because it has just started, is retried with back-off until the connection is lost again."""
         previous = self._handshake.capabilities
         losses = self._losses
         for attempt in count(1):
@@ -263,9 +241,7 @@ class Connection:
         await self._emit_difference(previous)
 
     async def capabilities_changed(self, change: object) -> None:
-        """Update the capabilities after a change that the app reported.
-
-        Changes that arrive while a list is read wait for the next list, so a flood of changes costs a few lists."""
+        """Changes that arrive while a list is read wait for the next list, so a flood of changes costs a few lists."""
         # An empty change only requests a new list; one request is enough.
         if change or not self._changes:
             self._changes.append(change)
@@ -293,7 +269,6 @@ class Connection:
                 await self._refreshed.wait()
 
     async def _emit_difference(self, previous: Capabilities) -> None:
-        """Tell the listeners which capabilities have changed since ``previous``, if any."""
         current = self._handshake.capabilities
         change = await in_thread_if(len(current) > MANY, current.diff, previous)
         if change.added or change.removed or change.changed:

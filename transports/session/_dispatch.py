@@ -65,18 +65,15 @@ _current_queue: contextvars.ContextVar[_Queue | None] = contextvars.ContextVar("
 
 
 class Callbacks:
-    """Queues of values for callbacks, one queue each; values are delivered one after the other, in order.
-
-    A slow callback delays only itself. If it is ``Limits.values`` behind, it loses the oldest, and a warning is logged.
-    An exception of a callback is logged, and the next value is delivered.
-    """
+    """Queues of values for callbacks, one queue each, in order. A slow callback delays only itself. If it is
+    ``Limits.values`` behind, it loses the oldest, and a warning is logged. An exception of a callback is logged, and
+    the next value is delivered."""
 
     def __init__(self) -> None:
         # by id(): a callable need not be hashable; its queue holds it, so that the id is not reused meanwhile
         self._queues: dict[int, _Queue] = {}
 
     def submit(self, callback: Callable[..., object], value: object) -> None:
-        """Queue ``callback(value)`` behind the earlier values of ``callback``. Does not wait."""
         queue = self._queues.get(id(callback))
         if queue is None:
             queue = self._queues[id(callback)] = _Queue(callback)
@@ -91,8 +88,7 @@ class Callbacks:
         """Wait until these callbacks, or all, have received the values submitted so far.
 
         Gives up after ``timeout`` seconds, and on a callback that spends more than ``stalled`` seconds on one value. A
-        callback does not wait for itself.
-        """
+        callback does not wait for itself."""
         if not self._queues:
             return
         queues = list(self._queues.values())
@@ -114,7 +110,6 @@ class Callbacks:
         await cancel_and_wait(queue.task for queue in queues)
 
     async def _deliver_all(self, queue: _Queue) -> None:
-        """Deliver the values of a queue until it is empty, then remove it. A failed callback gets the next value."""
         _current_queue.set(queue)
         deliver = queue.deliver_in_thread
         if inspect.iscoroutinefunction(queue.callback):
@@ -153,7 +148,6 @@ class _Queue:
         self._value_started = time.monotonic()
 
     def add(self, value: object) -> None:
-        """Queue a value. A full queue drops its oldest value."""
         if len(self.values) == self.values.maxlen:
             # One warning until the callback has caught up, not one for each value.
             if not self._dropped:
@@ -222,10 +216,8 @@ async def invoke(callback: Callable[..., object], value: object) -> object:
 
 
 async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function in a daemon thread of its own, unlike :func:`asyncio.to_thread`.
-
-    A function may wait for a person, or for ever; it must not occupy a worker that the artifact store needs, nor keep
-    the program from ending."""
+    """Use a daemon thread, unlike :func:`asyncio.to_thread`. The function may wait for a person, or for ever; it must
+    not occupy a worker that the artifact store needs, nor keep the program from ending."""
     call = partial(contextvars.copy_context().run, function, *args, **kwargs)
     future: Future[tuple[T | None, BaseException | None]] = Future()
     # Cancelling the task that waits must not cancel this future.
@@ -250,13 +242,9 @@ OnElicitation: TypeAlias = Callable[["ElicitationRequest"], "Mapping[str, object
 class Questions:
     """Answers to elicitation requests, by the user's handler or, without one, by default.
 
-    Questions over the limits are declined at once. The timeout of a question includes its waiting. A plain function
-    that is too late continues in its thread, and keeps its slot until it has returned.
-
-    ``on_refused`` gets the reason if an answer of the handler does not fit its question; it returns whether a call will
-    report the reason, which is logged otherwise. ``on_unanswered`` gets a question that was declined for lack of a
-    handler.
-    """
+    Questions over the limits are declined at once. The timeout of a question includes its waiting. ``on_refused`` gets
+    the reason if an answer of the handler does not fit its question; it returns whether a call will report the reason,
+    which is logged otherwise. ``on_unanswered`` gets a question that was declined for lack of a handler."""
 
     def __init__(
         self,
@@ -271,10 +259,7 @@ class Questions:
         self._waiting = 0
 
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Return the answer for the app; an exception of the handler declines.
-
-        An answer that does not fit the question (:func:`~transports.protocol._elicitation.answer_fault`) is an error
-        for the app and for the caller."""
+        """An exception of the handler declines. An answer that does not fit is an error for the app and the caller."""
         if self._handler is None:
             answer = default_answer(request)
             if answer.get("success") is not True:
@@ -311,9 +296,7 @@ class Questions:
             self._waiting -= 1
 
     async def _run_handler(self, handler: OnElicitation, request: ElicitationRequest) -> object:
-        """Run the handler, and release the slot that was acquired for it when it has returned.
-
-        A plain function may return long after its question has timed out, so its thread releases the slot."""
+        """A plain function may return long after its question has timed out, so its thread releases the slot."""
         if inspect.iscoroutinefunction(handler):
             try:
                 return await invoke(handler, request)
@@ -334,10 +317,9 @@ class Questions:
 
 
 class DownloadProgress:
-    """Downloads of one call as progress of the call (docs/protocol.md 10.6).
-
-    ``stage`` is ``download``, ``status`` the place of the file in the answer, ``progress`` and ``total`` count bytes.
-    ``report`` is called at most ten times a second for each file, and at its beginning and its end. Never raises."""
+    """Downloads of one call as progress of the call (docs/protocol.md 10.6). ``status`` is the place of the file in the
+    answer; ``progress`` and ``total`` count bytes. ``report`` is called at most ten times a second for each file, and
+    at its beginning and its end. Never raises."""
 
     def __init__(self, report: Callable[[Progress], None], call: str) -> None:
         self._report = report
@@ -346,7 +328,6 @@ class DownloadProgress:
         self._last_report = 0.0
 
     def __call__(self, place: str, received: int, expected: int | None) -> None:
-        """Report that ``received`` of ``expected`` bytes of the file at ``place`` have arrived."""
         now = time.monotonic()
         is_new_file = place != self._place
         is_complete = received == expected
@@ -371,11 +352,8 @@ _LIST_CHANGED = "notifications/capabilities/list_changed"
 
 
 class EventDispatcher:
-    """Dispatcher of one transport's events: each goes to its call, its callback and the streams.
-
-    ``connection`` gets losses, reconnections and changes of capabilities. ``notified`` gets each notification before
-    the callbacks and streams.
-    """
+    """Each event of a transport goes to its call, its callback and the streams. ``connection`` gets losses,
+    reconnections and changes of capabilities. ``notified`` gets each notification before the callbacks and streams."""
 
     def __init__(
         self,
@@ -419,9 +397,6 @@ class EventDispatcher:
         await self._callbacks.aclose()
 
     def begin_call(self, call: Call) -> None:
-        """Register a call and emit :class:`CallStarted`.
-
-        Raises :class:`~transports.errors.UsageError` for the id of a running call."""
         if call.id in self._calls:
             raise UsageError(f"a call with the id {call.id[:80]!r} is running; call_id= must be unique")
         self._calls[call.id] = call
@@ -469,9 +444,7 @@ class EventDispatcher:
             call.unanswered = f"the app asked ({request.method}), but there is no handler for questions: {remedy}"
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
-        """Wait until the callbacks of an ended call and of the session have the events that came before the answer.
-
-        Waits for five seconds at most, and not for a callback that spends more than half a second on one event."""
+        """Wait until the callbacks of the call and of the session have the events that came before the answer."""
         callbacks = (on_progress, self._on_progress, self._on_notification)
         await self._callbacks.wait(callbacks, stalled=LIMITS.callback, timeout=LIMITS.callbacks)
 
@@ -508,7 +481,6 @@ class EventDispatcher:
                     self._refuse_question(message.id, error)
 
     def _stop_reading(self, error: BaseException) -> None:
-        """Tell the listeners that the events of the transport have ended with an error."""
         self.emit(ConnectionChanged(False, f"events of the app can no longer be read: {error!r}"))
 
     def _dispatch(self, message: Message) -> None:
@@ -575,7 +547,6 @@ class EventDispatcher:
             self._deliver_progress(progress.model_copy(update={"call": call.id}), call.on_progress)
 
     def download_progress(self, call: Call) -> DownloadProgress:
-        """Return a :class:`DownloadProgress` that reports downloads of ``call`` like an app's own progress."""
         return DownloadProgress(lambda progress: self._deliver_progress(progress, call.on_progress), call.id)
 
     def _deliver_progress(self, progress: Progress, on_progress: OnProgress | None) -> None:

@@ -128,10 +128,9 @@ class EventStreams:
 class EventStream:
     """Stream of a session's events for one listener.
 
-    Entering it (``async with``) registers the listener and leaving it drops the queue, so a forgotten stream holds no
-    events. It can be entered once, iterated inside the block only, and ends when the session closes. A listener may be
-    :data:`MAX_EVENTS_BEHIND` events behind; then the oldest are dropped, and a warning is logged.
-    """
+    Leaving it drops the queue, so a forgotten stream holds no events. It can be entered once, iterated inside the block
+    only, and ends when the session closes. A listener may be :data:`MAX_EVENTS_BEHIND` events behind; then the oldest
+    are dropped, and a warning is logged."""
 
     def __init__(self, streams: EventStreams) -> None:
         self._streams = streams
@@ -170,7 +169,6 @@ class EventStream:
         return self._queue.popleft()
 
     def add(self, event: Event) -> None:
-        """Queue ``event``; a full queue drops its oldest event."""
         if len(self._queue) == MAX_EVENTS_BEHIND and not self._losing:
             self._losing = True  # one warning until the listener has caught up, not one for each event
             logger.warning("a listener is %d events behind and loses the oldest; read them faster", MAX_EVENTS_BEHIND)

@@ -64,9 +64,7 @@ class Evidence:
 
 
 def read_evidence(text: str) -> Evidence:
-    """Parse a choice of evidence such as ``trace,video=on-failure,max_files=200,max_age=7d``.
-
-    A kind without a value is on. Raises :class:`~transports.errors.UsageError`."""
+    """Parse a choice such as ``trace,video=on-failure,max_files=200,max_age=7d``. A kind without a value is on."""
     choices: dict[str, object] = {}
     parts = [part.strip() for part in text.split(",")]
     for part in filter(None, parts):
@@ -98,22 +96,18 @@ def checked_evidence(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GeneralEvidence:
-    """Default choice for many apps, in the place of ``evidence=``.
-
-    The entry of an app in the settings file has precedence, and kinds that an app cannot give are left out."""
+    """Default choice for many apps. The entry of an app in the settings file has precedence, and kinds that an app
+    cannot give are left out."""
 
     choice: Evidence
 
     def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
-        """Return :meth:`Evidence.kinds` of the choice, as for an app that can give all kinds."""
         return self.choice.kinds(failed=failed)
 
 
 def evidence_for(chosen_here: Evidence | GeneralEvidence | None, entry: str, target: str) -> Evidence | None:
-    """Return the evidence to keep of the app at ``target``. ``entry`` is the choice of its entry in the settings file.
-
-    A choice for this session alone is returned unchanged, so that opening raises if the app cannot give it. Any other
-    choice is reduced to the kinds that the app can give: without a page, the console."""
+    """A choice for this session alone is returned unchanged, so that opening raises if the app cannot give it. Any
+    other choice, such as the ``entry`` of the app in the settings file, is reduced to the kinds that it can give."""
     if isinstance(chosen_here, Evidence):
         return chosen_here
     if entry:
@@ -129,9 +123,7 @@ def evidence_for(chosen_here: Evidence | GeneralEvidence | None, entry: str, tar
 
 
 def with_default_evidence(connect: Callable[P, T], text: str) -> Callable[P, T]:
-    """Return ``connect`` with the choice of ``text`` as the default of ``evidence=``.
-
-    Raises :class:`~transports.errors.UsageError` as :func:`read_evidence`."""
+    """Return ``connect`` with the choice of ``text`` as the default of ``evidence=``."""
     evidence = read_evidence(text)
     if not evidence.kinds():
         return connect

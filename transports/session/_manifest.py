@@ -51,10 +51,7 @@ _M = TypeVar("_M", bound="BaseModel")
 
 
 def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
-    """Read a manifest leniently: return it, and warnings about unreadable parts, which are left out.
-
-    Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
-    """
+    """Read a manifest leniently: return it, and warnings about unreadable parts, which are left out."""
     document = decode_json(body.removeprefix(codecs.BOM_UTF8))
     if not isinstance(document, dict):
         raise ProtocolError(
@@ -87,7 +84,6 @@ def _read_version(document: Mapping[str, object], warnings: list[str]) -> protoc
 
 
 def _read_app(document: Mapping[str, object], warnings: list[str]) -> protocol.AppInfo:
-    """Return the app's description of itself, and add a warning for what is missing in it."""
     app = _parse_part(protocol.AppInfo, document.get("app") or {}, "its app", warnings)
     if app is None:
         return protocol.AppInfo()
@@ -98,7 +94,6 @@ def _read_app(document: Mapping[str, object], warnings: list[str]) -> protocol.A
 
 
 def _parse_part(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
-    """Return a part of a manifest; ``None`` with a warning if it cannot be read."""
     try:
         return protocol.parse(model, value, what)
     except ProtocolError as error:
@@ -107,7 +102,6 @@ def _parse_part(model: type[_M], value: object, what: str, warnings: list[str]) 
 
 
 def _version_warnings(version: str) -> list[str]:
-    """Return a warning if the major version is higher than ours, missing or unreadable."""
     theirs = _MAJOR.fullmatch(version)
     ours = _MAJOR.fullmatch(PROTOCOL_VERSION)
     display_version = plain_line(version, 40)
@@ -121,7 +115,6 @@ def _version_warnings(version: str) -> list[str]:
 
 
 def _read_capabilities(listed: Iterable[object], warnings: list[str]) -> list[protocol.Capability]:
-    """Return the capabilities of a list; those that cannot be used are left out with a warning."""
     capabilities: dict[str, protocol.Capability] = {}
     left_out: list[str] = []
     for number, item in enumerate(listed):
@@ -165,10 +158,7 @@ _RAW_TEXT_ELEMENTS = {"iframe", "noembed", "noframes", "noscript", "script", "st
 
 
 class PageHead:
-    """Incremental parser of a page's head. Bytes go into :meth:`feed` as they arrive, until :attr:`ended`.
-
-    ``charset`` is that of the ``Content-Type``, or ``None``.
-    """
+    """Incremental parser of a page's head, for bytes as they arrive. ``charset`` is that of the ``Content-Type``."""
 
     def __init__(self, charset: str | None = None) -> None:
         self._declared_charset = charset
@@ -192,7 +182,6 @@ class PageHead:
 
     @property
     def title(self) -> str:
-        """The title in one line; empty if the page has none."""
         return " ".join("".join(self._tags.title).split())
 
     def feed(self, data: bytes, *, last: bool = False) -> None:
@@ -213,10 +202,7 @@ class PageHead:
 
 
 def _find_charset(start: bytes, declared: str | None, last: bool) -> str | None:
-    """Return the encoding, or ``None`` while more bytes are needed to decide.
-
-    In this order: the byte order mark, the header, UTF-8.
-    """
+    """Return ``None`` while more bytes are needed to decide. In this order: byte order mark, header, UTF-8."""
     for bom, name in _BOMS.items():
         if start.startswith(bom):
             return name
@@ -261,7 +247,6 @@ class _Tags(HTMLParser):
         return super().parse_html_declaration(i)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the title, the base and the manifest link of the page, and where its head ends."""
         if tag in _RAW_TEXT_ELEMENTS:
             self.set_cdata_mode(tag)
         if self.ended or self._in_title:
@@ -330,11 +315,8 @@ class CachedResponse:
 
 
 class ManifestCache:
-    """HTTP cache of manifests by URL (RFC 9111), at most ``entries``; the least recently used is evicted first.
-
-    A stale response is always revalidated, so ``must-revalidate`` needs no code. Heuristic freshness (§4.2.2) is not
-    used. ``clock`` returns Unix seconds. Thread-safe.
-    """
+    """HTTP cache of manifests by URL (RFC 9111). A stale response is always revalidated, so ``must-revalidate`` needs
+    no code. Heuristic freshness (§4.2.2) is not used. ``clock`` returns Unix seconds. Thread-safe."""
 
     def __init__(self, entries: int = 64, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
@@ -350,13 +332,11 @@ class ManifestCache:
             return cached
 
     def is_fresh(self, cached: CachedResponse) -> bool:
-        """Return whether a response may be used without revalidation."""
         # a time before it was stored means that the clock was set back since: then its age is unknown
         return cached.fresh_from <= self.clock() < cached.fresh_until
 
     def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], requested_at: float) -> None:
-        """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if its headers allow it and it
-        can be used again."""
+        """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if its headers allow it."""
         self._replace_response(url, body, headers.copy(), requested_at)
 
     def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
@@ -383,10 +363,7 @@ class ManifestCache:
 
 
 def _lifetime(headers: CIMultiDict[str]) -> float | None:
-    """Return the freshness lifetime in seconds (RFC 9111 §4.2.1), or ``None`` if the response may not be stored.
-
-    It is 0 if the response must always be revalidated, or if the value cannot be read.
-    """
+    """Return seconds (RFC 9111 §4.2.1); ``None`` if it may not be stored, 0 if it must always be revalidated."""
     directives: dict[str, str] = {}
     for name, value in _DIRECTIVE.findall(",".join(headers.getall("Cache-Control", []))):
         directives.setdefault(name.lower(), value.strip('"'))
@@ -515,7 +492,6 @@ async def _read_head(page: RedirectedGet) -> tuple[PageHead, int]:
 
 
 def _manifest_target(page: RedirectedGet, head: PageHead, size: int) -> Target:
-    """Return the target of the page's manifest link, resolved against the page's base."""
     if head.href is None:
         raise page.error(
             f'{page.label} has no <link rel="abp-manifest" href="…"> in its head ({size} bytes); '
@@ -537,7 +513,6 @@ def _manifest_target(page: RedirectedGet, head: PageHead, size: int) -> Target:
 
 
 async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> tuple[bytes, Mapping[str, str]]:
-    """Return the bytes of the manifest and its headers, from the cache if it is fresh or was revalidated."""
     while True:
         url = manifest.target.url
         # A manifest for one user must not be served to another.

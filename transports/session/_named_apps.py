@@ -79,9 +79,8 @@ def shares_browser(
 ) -> bool:
     """Return whether sessions with ``target``, an address or the name of an app, can share a running browser.
 
-    An app of the settings file can if its page needs no browser of its own and no other value of ``headless``. Without
-    ``new_context``, an app with a ``storage_state`` cannot. An invalid settings file is reported by
-    :func:`~transports.connect`, not here."""
+    An app of the settings file can if its page needs no browser of its own and no other value of ``headless``; without
+    ``new_context``, one with a ``storage_state`` cannot. An invalid file is reported by :func:`~transports.connect`."""
     if not is_app_name(target):
         return takes_browser(target)
     try:
@@ -95,21 +94,14 @@ def shares_browser(
 
 
 def app_entries(file: ConfigFile) -> Mapping[str, AppEntry]:
-    """Return the apps of a file by name; an empty mapping if the file is not trusted.
-
-    Raises :class:`~transports.errors.UsageError` for invalid tables."""
+    """Return none if the file is not trusted."""
     tables = _trusted_tables(file)
     return tables.apps if tables else {}
 
 
 def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None:
-    """Return the app that ``target`` names for ``user`` (``None``: the operator).
-
-    ``None`` if the target is not a name, and if the file has no apps for this user.
-
-    Raises :class:`~transports.errors.UsageError` for an unknown name, for a file that is not trusted, and for invalid
-    tables. An app of another user is reported as an unknown name, so that its existence is not revealed.
-    """
+    """Return ``None`` if the target is not a name, and if the file has no apps for this user (``None``: the operator).
+    An app of another user is reported as an unknown name, so that its existence is not revealed."""
     if not is_app_name(target):
         return None
     if not file.trusted and target in file.table("apps"):

@@ -35,10 +35,8 @@ logger = logging.getLogger("transports")
 
 
 class ResourceCache:
-    """Cache of results by the URI that was read; a result is valid only while all its artifacts are in the store.
-
-    ``changes`` counts changes that the server reported: a result is not cached if a change arrived during its reading.
-    """
+    """Cache of results by URI; a result is valid only while all its artifacts are in the store. ``changes`` counts
+    changes that the server reported: a result is not cached if a change arrived during its reading."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
@@ -46,7 +44,6 @@ class ResourceCache:
         self.changes = 0
 
     async def get(self, uri: str) -> Result | None:
-        """Return the cached result of a URI, unless it is too old or an artifact of it is gone."""
         cached = self._results.get(uri)
         if cached is None:
             return None
@@ -66,10 +63,8 @@ class ResourceCache:
         return result
 
     def put(self, uri: str, result: Result, *, ttl: object, changes: int) -> None:
-        """Cache a result for ``ttl`` seconds (MCP 2026-07-28; if it is not a number, until the resource changes).
-
-        ``changes`` is the value of :attr:`changes` before the reading began.
-        """
+        """``ttl`` is in seconds (MCP 2026-07-28); without a number, a result is valid until the resource changes.
+        ``changes`` is the value of :attr:`changes` before the reading began."""
         self._results.pop(uri, None)
         seconds = float(ttl) if isinstance(ttl, int | float) else math.inf
         if seconds > 0 and changes == self.changes:
@@ -195,7 +190,6 @@ class Resources:
         return await self._read_resource(uri, call, size=size, fresh=fresh)
 
     async def _read_resource(self, uri: str, call: Call, *, size: int | None = None, fresh: bool = False) -> Result:
-        """Read a resource as :meth:`read` does, as the given ``call``."""
         self._require_resources()
         if not fresh:
             cached = await self._cache.get(uri)
@@ -273,7 +267,6 @@ class Resources:
         return capabilities.merge(generated)
 
     async def call(self, call: Call, params: Mapping[str, Any]) -> Result:
-        """Answer the call of a generated capability."""
         if call.capability == "resources.read":
             return await self._read_resource(
                 params["uri"],
@@ -290,11 +283,8 @@ class Resources:
         return await self._store_result(page, call)
 
     async def read_links(self, result: Result, call: Call) -> Result:
-        """Return the result of a call with its small resource links read, if the policy allows that.
-
-        Every other link gets ``fetched: false`` and a ``hint`` at the capability ``resources.read``, or, if it could
-        not be read, the reason as ``fetch_error``.
-        """
+        """Read the small resource links of a result, if the policy allows that. Every other link gets ``fetched:
+        false`` and a ``hint`` at ``resources.read``, or the reason why it could not be read as ``fetch_error``."""
         blocks = result.data.get("content") if isinstance(result.data, dict) else None
         if not self.policy.enabled or not isinstance(blocks, list):
             return result
@@ -339,7 +329,6 @@ class Resources:
         return new_block, files, f"{size:,} bytes, read at once"
 
     def _small_link(self, block: Mapping[str, Any]) -> tuple[str, int] | None:
-        """Return the URI and the size of a link that is small enough to be read at once; ``None`` for any other."""
         uri = block.get("uri")
         size = block.get("size")
         if not self.available or not isinstance(uri, str) or not isinstance(size, int):
@@ -366,7 +355,6 @@ class Resources:
         self._owner.require()
 
     async def _request(self, method: str, params: Mapping[str, object], timeout: float | None) -> Mapping[str, Any]:
-        """Send a request of MCP, and return the server's result."""
         self._require_resources()
         reply = await self._transport.request(Message(method, params), timeout=self._timeout_or_default(timeout))
         return reply.payload if isinstance(reply.payload, Mapping) else {}
@@ -374,7 +362,6 @@ class Resources:
     async def _list_page(
         self, capability: str, cursor: str | None, timeout: float | None
     ) -> tuple[Sequence[object], str | None]:
-        """Return the entries of the page at ``cursor``, and the cursor of the next page."""
         method, key = _LISTS[capability]
         try:
             page = await self._request(method, {"cursor": cursor}, timeout)
@@ -386,7 +373,6 @@ class Resources:
         return items_of(page.get(key)), page.get("nextCursor")
 
     async def _fetch_all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
-        """Return the entries of all pages of a list; entries that cannot be read are left out with a warning."""
         if not self.available:
             return ()
         entries: list[_T] = []
@@ -405,10 +391,7 @@ class Resources:
         return tuple(entries)
 
     def _prepare_content(self, item: object, size: int | None) -> object:
-        """Return an item of ``contents`` as the router takes it.
-
-        A blob gets its announced ``size`` in bytes, if there is one. A long text becomes a file.
-        Raises :class:`~transports.errors.SizeMismatch` for a text of another size."""
+        """A blob gets its announced ``size`` in bytes, if there is one. A long text becomes a file."""
         if not isinstance(item, dict):
             return item
 

@@ -51,7 +51,6 @@ class Results:
         return self.policy
 
     def _use_policy(self, policy: RoutingPolicy) -> None:
-        """Route by this policy from now on."""
         #: The routing policy for answers.
         self.policy = policy
         self._fetcher = Fetcher(
@@ -65,7 +64,6 @@ class Results:
         self._router = self._new_router(self.store)
 
     def _new_router(self, store: ArtifactStore) -> Router:
-        """Return a router of this session into ``store``."""
         policy = self.policy
         if not policy.inline_data:
             # The session needs the data of its results; in_files() leaves them out at the end.
@@ -80,9 +78,7 @@ class Results:
         )
 
     async def in_files(self, result: Result) -> Result:
-        """Return the result as a caller gets it: with its data in files alone if the policy has no ``inline_data``.
-
-        What the session itself does with results, such as reading links, needs their data."""
+        """Without ``inline_data``, leave the data in files alone. Until then the session needs it, as to read links."""
         if self.policy.inline_data:
             return result
         return await in_thread(result.by_reference)
@@ -103,12 +99,8 @@ class Results:
         return await self.with_evictions(result)
 
     async def from_answer(self, reply: Message, data: object, call: Call, on_download: OnDownload) -> Result:
-        """Store the answer to a call, with the files and side effects that the transport captured beside it.
-
-        ``on_download`` gets the progress of each file behind a ``downloadUrl``. Raises
-        :class:`~transports.errors.BinaryError` and other errors of :meth:`.Router.route`; ``error.result`` has the
-        parts that were stored.
-        """
+        """Files and side effects that the transport captured beside the answer are stored, too. The error of a file
+        that cannot be used has the parts that were stored in its ``result``."""
         return await self.from_data(
             data,
             call,
@@ -121,10 +113,8 @@ class Results:
         )
 
     def _router_of(self, call: Call) -> Router:
-        """Return the router of one call.
-
-        With a retention, each call stores to a trace of its own, since limits of a trace apply per scope; a trace that
-        the store's owner chose is kept."""
+        """With a retention, each call stores to a trace of its own, since limits of a trace apply per scope; a trace
+        that the store's owner chose is kept."""
         if not self.store.retention or self.store.scope.trace:
             return self._router
 
@@ -147,5 +137,4 @@ class Results:
         return replace(result, warnings=(*others, f"{reason}; removed again: {names}"))
 
     def source(self, call: str) -> dict[str, object]:
-        """Return the ``source`` of a call's artifacts: the app, and the id of the call."""
         return {"app": self._app_id(), "call": call}

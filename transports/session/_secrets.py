@@ -67,20 +67,16 @@ class Secrets:
         return bool(self._entries)
 
     async def values(self, names: Iterable[str], url: str | None) -> dict[str, str]:
-        """Read the values of these secrets for the app at ``url``; from then on they are masked
-        (:data:`~transports._internal.masking.KNOWN_SECRETS`).
+        """Read the values for the app at ``url``; from then on they are masked.
 
         Raises :class:`~transports.errors.UsageError` for a name that is unknown or of another user, for an app at an
-        origin to which the secret is not bound (``PERMISSION_DENIED``), and for a value that cannot be read.
-        """
+        origin to which the secret is not bound (``PERMISSION_DENIED``), and for a value that cannot be read."""
         names = sorted(names)
         self.origins(names, url)
         return {name: await _read_secret(name, self._entries[name], self.user) for name in names}
 
     def origins(self, names: Iterable[str], url: str | None) -> frozenset[str]:
-        """Return the origins that may receive all of these secrets, the origin of ``url`` among them.
-
-        No value is read. Raises the errors of :meth:`values`, except for values that cannot be read."""
+        """Return those that may receive all of these secrets. Raises as :meth:`values`, but reads no value."""
         origin = origin_of(url)
         allowed: list[frozenset[str]] = []
         for name in sorted(names):
@@ -93,10 +89,9 @@ class Secrets:
         return frozenset.intersection(*allowed) if allowed else frozenset()
 
     async def know(self, url: str | None) -> None:
-        """Read the values of this user that are bound to the origin of ``url``, so that they are masked.
-
-        The app may show a value that an earlier session sent. Values of other users alone are not masked: a user could
-        confirm a guess through any app that repeats text. Commands are not run, and unreadable values are skipped."""
+        """Mask the values of this user that are bound to the origin of ``url``: the app may show one that an earlier
+        session sent. Values of other users alone are not masked: a user could confirm a guess through any app that
+        repeats text. Commands are not run, and unreadable values are skipped."""
         origin = origin_of(url)
         for name, entry in self._entries.items():
             if origin in entry.origins and entry.command is None and entry.is_for(self.user):
@@ -105,9 +100,7 @@ class Secrets:
 
 
 async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
-    """Read the value of a secret from its source, and mask it for ``user`` from then on.
-
-    Raises :class:`~transports.errors.UsageError` for a value that cannot be read, is too large or is easy to guess."""
+    """The value is masked for ``user`` from then on."""
     if entry.env is not None:
         value = os.environ.get(entry.env, "")
         where = f"the variable {entry.env}"
@@ -144,10 +137,7 @@ def _read_secret_file(name: str, file: Path) -> str:
 
 
 async def _run_secret_command(name: str, command: tuple[str, ...]) -> str:
-    """Return the output of a command.
-
-    Raises :class:`~transports.errors.UsageError` for a command that fails or takes more than 30 seconds; only the log
-    says why."""
+    """Only the log says why a command failed."""
     try:
         status, output = await _run_command(command)
         if status == 0:
@@ -193,11 +183,9 @@ class Guard:
 
     ``make`` makes the transport with resolved ``settings`` (``headers``, ``cdp_url``). Their secrets must be bound to
     the origin of ``target``; those in ``cdp_url`` to its own origin. ``headers_to`` is the receiver of the headers if
-    it is another server, which runs the browser.
-
-    ``name`` is the app's name in the settings file, if it has one; it may have ``max_sessions`` at a time. ``hidden``
-    are texts of the settings, paths and addresses, that the users of a server must not see. With any, a transport
-    error is split: the operator's log gets all of it, the user its code and advice."""
+    another server runs the browser. An app with a ``name`` may have ``max_sessions`` at a time. ``hidden`` are texts of
+    the settings, paths and addresses, that the users of a server must not see. With any, a transport error is split:
+    the operator's log gets all of it, the user its code and advice."""
 
     secrets: Secrets
     target: str = ""
@@ -214,9 +202,8 @@ class Guard:
         return self.secrets.known
 
     def clean(self, error: ABPError, *, settings: bool = False) -> ABPError:
-        """Remove secrets and hidden texts from an error, in place, and return it.
-
-        ``settings`` is true while the app's settings are used: a mistake in them is the operator's."""
+        """Remove secrets and hidden texts from an error, in place. ``settings`` is true while the app's settings are
+        used: a mistake in them is the operator's."""
         if self.name is not None:
             from ..playwright._diagnosis import sign_in_advice  # late: it loads the reader of a page's messages
 
@@ -268,11 +255,8 @@ _USER_MESSAGES: Sequence[tuple[type[ABPError], str]] = (
 
 
 def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str | None:
-    """Return the message about the app ``name`` that a user gets instead of the error's own. ``settings`` is true while
-    the app's settings are used, in which a mistake is the operator's.
-
-    ``None`` keeps the error's message, which reveals nothing of how the app is reached: the app's answers, mistakes of
-    the caller."""
+    """Return what a user gets instead of the error's own message. ``None`` keeps that: it reveals nothing of how the
+    app is reached. ``settings`` is true while the app's settings are used: a mistake in them is the operator's."""
     if error.code == "PERMISSION_REQUIRED":
         if isinstance(error, UsageError):
             return None
@@ -306,10 +290,6 @@ class Guarded(WrappedTransport):
         super().use_store(store)
 
     async def open(self) -> None:
-        """Resolve the settings and open the wrapped transport.
-
-        Raises :class:`~transports.errors.UsageError` for a secret that cannot be used, and if the app has its maximum
-        of sessions (``LIMIT_REACHED``)."""
         self._count_session()
         with self._cleaning_errors(settings=True):
             await self._resolve_settings()
@@ -353,9 +333,7 @@ class Guarded(WrappedTransport):
         await super().aclose()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request with the values of its secrets, and return its reply with all values masked.
-
-        Raises :class:`~transports.errors.UsageError` for a secret that cannot be used; then nothing was sent."""
+        """A :class:`~transports.errors.UsageError` for a secret that cannot be used means that nothing was sent."""
         with self._cleaning_errors():
             reply = await super().request(await self._resolve_secrets(message), timeout=timeout)
         return await self._mask_message(reply)
@@ -379,9 +357,7 @@ class Guarded(WrappedTransport):
             await super().save(handle, path, timeout=timeout)
 
     async def _resolve_secrets(self, message: Message) -> Message:
-        """Return a message with the values of its secrets, for their origins only.
-
-        The result must be sent at once, before its receiver can change."""
+        """The result must be sent at once, before its receiver can change."""
         if message.type not in ("capabilities/call", "elicitation/response"):
             # Messages of the kit itself hold no secrets.
             return message
@@ -411,8 +387,6 @@ class Guarded(WrappedTransport):
 
 
 def _mask_secrets(secrets: KnownSecrets, message: Message) -> Message:
-    """Return a reply or an event with the values of secrets masked in all its parts."""
-
     def mask_effect(effect: Effect) -> Effect:
         detail = secrets.tree(dict(effect.detail))
         return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape

@@ -81,7 +81,6 @@ async def load_modules(modules: Sequence[str], opened: asyncio.Event) -> None:
 
 
 async def _discover(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
-    """Discover the manifest once the modules that this needs are loaded."""
     await asyncio.wait((loading,))
     return await discover()
 
@@ -200,7 +199,6 @@ class Session(OpenedHere):
         return f"<{self._state} Session{app} over {self.transport.name}>"
 
     def _repr_html_(self) -> str:
-        """Return the session for a notebook: a table of its app and its state, and the last picture of the page."""
         info: AppInfo | None = getattr(self._handshake, "info", None)  # missing before it has opened
         app_name = (info.name or info.id) if info else ""
         html: str = notebook.table(("", ""), self._html_rows(), title=app_name or type(self).__name__)
@@ -266,9 +264,7 @@ class Session(OpenedHere):
         return self
 
     async def _open_transport(self, stack: AsyncExitStack) -> asyncio.Future[Discovery] | None:
-        """Open the transport. Meanwhile import modules that a session needs, and then begin to discover the manifest.
-
-        Returns the discovery, if there is one. Its task ends with ``stack``."""
+        """Modules that a session needs are imported meanwhile. The task of the discovery ends with ``stack``."""
         modules = ["transports.protocol._payloads", "jsonschema_rs", "pathvalidate"]
         if self._discover is not None:
             modules.append("transports.routing.http._redirects")
@@ -301,7 +297,6 @@ class Session(OpenedHere):
                 await self.transport.notify(Message("shutdown", {"reason": "the client is done"}))
 
     def _clean_error(self, _: object, error: BaseException | None, __: object) -> None:
-        """Clean an error of opening: remove secrets and hidden settings."""
         if self._clean is not None and isinstance(error, ABPError):
             self._clean(error)
 
@@ -588,9 +583,7 @@ def _cancellation(call: Call) -> CapabilityError:
 
 
 def _caused_by_refusal(error: ABPError, call: Call) -> ABPError:
-    """Return the error of a call during which answers of the elicitation handler were refused.
-
-    The refusal is the cause, so it is the message. The app's own error, often a cancellation, goes to the details."""
+    """The refusal is the cause, so it is the message. The app's own error goes to the details."""
     if not isinstance(error, CapabilityError):
         return error.followed_by(call.refused[0])
     what_the_app_said = error.message.removeprefix(f"{call.capability}: ")

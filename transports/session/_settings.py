@@ -44,7 +44,6 @@ def _parse_flag(text: str) -> bool:
 
 
 def _parse_milliseconds(text: str) -> float:
-    """Return a timeout in milliseconds. Raises :class:`ValueError` for a text that is none."""
     try:
         milliseconds = float(text)
     except ValueError:
@@ -56,7 +55,6 @@ def _parse_milliseconds(text: str) -> float:
 
 
 def _parse_count(text: str, minimum: int = 0) -> int:
-    """Return a whole number of at least ``minimum``. Raises :class:`ValueError` for another text."""
     try:
         count = int(text)
     except ValueError:
@@ -91,11 +89,9 @@ def _setting(default: Any, parse: Callable[[str], object]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values of the ``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and seconds in Python.
-
-    Sizes are bytes. An empty variable counts as not set; the case of names does not matter. The first group has the
-    names of the public bridge, so that the kit can replace it.
-    """
+    """Values of the ``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and sizes are bytes. An
+    empty variable counts as not set; the case of names does not matter. The first group has the names of the public
+    bridge, so that the kit can replace it."""
 
     # Not a model of pydantic: importing `transports.connect` would take 160 -> 200 ms, with pydantic-settings 260 ms.
 
@@ -122,7 +118,6 @@ class Settings:
 
     @classmethod
     def load(cls) -> Settings:
-        """Read the environment. Raises :class:`~transports.errors.UsageError`, which names the invalid variable."""
         values: dict[str, Any] = {}
         for name, text in os.environ.items():
             setting = _VARIABLES.get(name.upper())
@@ -151,10 +146,8 @@ _KUBERNETES_VARIABLES = re.compile(r"ABP_\w*?_(?:SERVICE_HOST|SERVICE_PORT\w*|PO
 
 
 def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _PREFIX) -> dict[str, str | None]:
-    """Return the variables with this ``prefix`` that nothing reads, each with the one that was probably meant.
-
-    ``read_names`` returns the names of variables that are read; it is called only if there are others than those of
-    :class:`Settings`. Empty variables count as not set."""
+    """Return those that nothing reads, each with the one that was probably meant. ``read_names`` is called only if
+    there are others than those of :class:`Settings`."""
     own_names = {"ABP_BROWSER", *_VARIABLES}
     set_names = [name for name, text in sorted(os.environ.items()) if text and name.upper().startswith(prefix)]
     others = [name for name in set_names if name.upper() not in own_names and not _KUBERNETES_VARIABLES.fullmatch(name)]
@@ -171,16 +164,12 @@ def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _
 
 
 def unread_variable_message(name: str, meant: str | None) -> str:
-    """Return the message for a variable that nothing reads; ``meant`` is the one that was probably meant."""
     advice = f"did you mean {meant}?" if meant else "correct it, or unset it"
     return f"{name}: nothing reads this variable; {advice}"
 
 
 def require_known(prefix: str, names: Collection[str]) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a variable with this ``prefix`` of none of the settings
-    ``names``.
-
-    A misspelt limit or list of hosts would leave open what it was to close."""
+    """Refuse any other variable: a misspelt limit or list of hosts would leave open what it was to close."""
     unknown = unknown_variables(lambda: {prefix + name.upper() for name in names}, prefix)
     for name, meant in unknown.items():
         raise UsageError(unread_variable_message(name, meant))
@@ -205,9 +194,6 @@ def untrusted_file_advice(file: Path | None) -> str:
 
 
 def trust(file: Path, content: bytes) -> None:
-    """Trust a file with this content from now on.
-
-    Raises :class:`~transports.errors.UsageError` if the record cannot be written."""
     try:
         record = _trust_record(file, content)
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -252,9 +238,8 @@ TABLES = ("apps", "mcp", "retention", "routing", "secrets")
 class ConfigFile:
     """Settings file; without a ``path``, there is none.
 
-    A ``trusted`` file was named by the user, or was found and has a content that the user trusts. Any other file may
-    be part of another person's folder, so its settings may only narrow the permissions that hold without it.
-    """
+    A ``trusted`` file was named by the user, or was found and has a content that the user trusts. Any other file may be
+    part of another person's folder, so its settings may only narrow the permissions that hold without it."""
 
     path: Path | None = None
     trusted: bool = False
@@ -263,22 +248,16 @@ class ConfigFile:
     content: bytes = field(default=b"", repr=False)
 
     def table(self, name: str) -> dict[str, object]:
-        """Return a copy of one table; empty if the file does not have it."""
         return dict((self.tables or {}).get(name, {}))
 
     def warn_ignored(self, keys: Collection[str]) -> None:
-        """Log that these keys are ignored, and how to trust the file."""
         if keys:
             ignored = ", ".join(sorted(keys))
             logger.warning("%s: ignored %s: %s", self.path, ignored, untrusted_file_advice(self.path))
 
 
 def read_config(named: Path | None = None) -> ConfigFile:
-    """Read the file ``named``, else the file of ``ABP_CONFIG``, else ``abp.toml`` in the working folder if it exists.
-
-    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, an unknown table, or a key outside
-    the tables.
-    """
+    """Read the file ``named``, else that of ``ABP_CONFIG``, else ``abp.toml`` in the working folder if it exists."""
     named = named or Settings.load().config
     file = named or Path(_FILE)
     if named is None and not file.is_file():
@@ -290,7 +269,6 @@ def read_config(named: Path | None = None) -> ConfigFile:
 
 
 def _read_tables(file: Path) -> tuple[bytes, dict[str, Any]]:
-    """Return the content of a settings file and its tables."""
     import tomllib  # late: most programs have no such file
 
     try:
@@ -317,9 +295,7 @@ def _unknown_table_advice(key: str) -> str:
 
 
 def trust_found_file() -> ConfigFile:
-    """Trust the ``abp.toml`` of the working folder with its current content, and return it.
-
-    Raises :class:`~transports.errors.UsageError` if there is none, and as :func:`read_config`."""
+    """Trust the ``abp.toml`` of the working folder with its current content, and return it."""
     if not Path(_FILE).is_file():
         raise UsageError(f"--trust: there is no {_FILE} in this folder")
     file = read_config(Path(_FILE))
@@ -328,7 +304,6 @@ def trust_found_file() -> ConfigFile:
 
 
 def routing_of(file: ConfigFile) -> routing.RoutingConfig:
-    """Return the settings of the table ``[routing]`` of a file. Raises :class:`~transports.errors.UsageError`."""
     return routing.RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")
 
 
@@ -342,13 +317,9 @@ def _retention_variable(key: str) -> str:
 def retention_settings(
     *, options: Mapping[str, object] | None = None, file: ConfigFile | None = None
 ) -> Retention | None:
-    """Return the configured retention; ``None`` keeps everything.
-
-    ``options`` have precedence over ``ABP_RETENTION_*`` variables, and these over the table ``[retention]`` of
-    ``file``. Only fields that are set are limits. Raises :class:`~transports.errors.UsageError`, which names the
-    option, the variable or the key at fault. The table of a file that is not trusted is ignored, since it could remove
-    artifacts.
-    """
+    """Return ``None`` to keep everything. ``options`` have precedence over ``ABP_RETENTION_*`` variables, and these
+    over the table ``[retention]`` of ``file``. The table of a file that is not trusted is ignored, since it could
+    remove artifacts."""
     options = options or {}
     file = file or ConfigFile()
     table = file.table("retention")

@@ -22,11 +22,8 @@ from ._named_apps import NamedApp
 async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headless: bool = False) -> Path:
     """Open the app's page in a visible browser until the person closes its windows, or until ``done()`` returns.
 
-    Returns the path of the kept session: the file ``storage_state`` of the app's entry (mode 0600), or its ``profile``.
-
-    Raises :class:`~transports.errors.UsageError` for an app that is not a page, or whose entry has neither of them,
-    :class:`~transports.errors.TransportError` for a browser or a page that does not open, and
-    :class:`~transports.errors.StoreError` if the file cannot be written."""
+    Returns the path of the kept session: the file ``storage_state`` of the app's entry (mode 0600), or its
+    ``profile``."""
     entry = app.entry
     place = entry.storage_state or entry.profile
     if not is_page(entry.url) or entry.cdp_url is not None:
@@ -63,9 +60,7 @@ async def _new_context(browser: browsers.Browser, earlier_state: Path | None) ->
 async def _read_state_until_closed(
     context: BrowserContext, done: Callable[[], Awaitable[object]]
 ) -> dict[str, Any] | None:
-    """Wait until the context is closed, or until ``done()`` returns.
-
-    Return its last cookies and storage that could be read, or ``None``."""
+    """Return the last cookies and storage that could be read before the context closed or ``done()`` returned."""
     state: dict[str, Any] | None = None
     ended = asyncio.Event()
     context.on("close", lambda _: ended.set())
@@ -91,7 +86,6 @@ async def _read_state_until_closed(
 
 
 def _write_state(path: Path, text: str) -> None:
-    """Write a file atomically, readable by its owner only."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(path, mode=0o600) as file:

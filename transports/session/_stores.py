@@ -16,12 +16,8 @@ def open_configured_store(
     settings: Settings, url: str | Path | None = None, *, retention: Retention | None
 ) -> ArtifactStore:
     """Return the store at ``url``, by default that of ``settings``, with their limits and audit log.
-
     ``ABP_MAX_SESSION_BYTES`` becomes a limit of the retention. Without a retention, content over the limit is refused
-    and nothing is evicted.
-
-    Raises :class:`~transports.errors.UsageError`, which names the variable at fault.
-    """
+    and nothing is evicted."""
     try:
         return open_store(
             settings.store or settings.output_dir if url is None else url,

@@ -33,7 +33,6 @@ _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]
 
 
 def is_mcp_server(target: str) -> bool:
-    """Return whether a target has a scheme of MCP servers (:mod:`transports.mcp._servers`)."""
     return target.partition(":")[0].lower() in ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
 
@@ -48,12 +47,9 @@ def transport_for(
     browser_options: Mapping[str, Any],
     request_options: Mapping[str, Any],
 ) -> Transport:
-    """Return the transport called ``name`` for ``target``; ``auto`` chooses by the scheme.
-
-    ``browser_options`` are for pages, ``request_options`` (``headers``, ``auth``) for addresses; ``sampling`` is true
-    if there is a handler for questions of an MCP server. Raises :class:`~transports.errors.UsageError` for a target
-    without a transport, a name that does not fit the target, and an option that the transport does not take.
-    """
+    """Return the transport called ``name``; ``auto`` chooses by the scheme. ``browser_options`` are for pages,
+    ``request_options`` (``headers``, ``auth``) for addresses; ``sampling`` is true if there is a handler for questions
+    of an MCP server."""
     seconds = timeout_seconds(timeout, settings.browser_timeout)
     if headless is None:
         headless = settings.headless
@@ -111,7 +107,6 @@ def _page_transport(target: str, name: str, chosen: str, options: Mapping[str, A
 def _replay_transport(
     target: str, browser_options: Mapping[str, Any], request_options: Mapping[str, Any], headless: bool
 ) -> Transport:
-    """Return the transport for a recording, with pages for its views if it has any."""
     from ..recording._replay import ReplayTransport
 
     replay = ReplayTransport(target[len(_REPLAY) :])
@@ -123,9 +118,7 @@ def _replay_transport(
 
 
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
-    """Return the function that discovers the manifest of ``target``, or ``None``.
-
-    Only pages have a manifest (docs/protocol.md 7.1), and recordings of pages."""
+    """Only pages have a manifest (docs/protocol.md 7.1), and recordings of pages."""
     if target.lower().startswith(_REPLAY):
         from ..recording._replay import ReplayTransport
 
@@ -144,7 +137,6 @@ async def _discover(target: str, settings: Settings) -> Discovery:
 def _pages_for_views(
     browser_options: Mapping[str, Any], request_options: Mapping[str, Any], headless: bool, whose: str
 ) -> playwright.PageSource:
-    """Return the source of pages for the views of an MCP server. Raises for options that such pages do not take."""
     options: dict[str, Any] = _only(browser_options, "browser", "context", "cdp_url", "browser_server")
     others = {name: value for name, value in browser_options.items() if name not in options} | {**request_options}
     reject_options(others, f"{whose}, whose views have pages of their own")
@@ -152,9 +144,7 @@ def _pages_for_views(
 
 
 def takes_browser(target: str, transport: str = "auto") -> bool:
-    """Return whether sessions with ``target``, an address, can share a running browser.
-
-    They can if it is a page and ``transport`` one of this kit. For names of apps see
+    """Return whether sessions with an address can share a browser; for names see
     :func:`._named_apps.shares_browser`."""
     scheme = target.partition("://")[0].lower()
     is_page_address = _TRANSPORTS.get(scheme) is _PAGE_TRANSPORTS
@@ -162,7 +152,6 @@ def takes_browser(target: str, transport: str = "auto") -> bool:
 
 
 def reject_options(options: Mapping[str, object], reason: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` that names the ``options``, unless they are empty."""
     if options:
         raise UsageError(f"{', '.join(spelled(f'{option}=') for option in options)} cannot be combined with {reason}")
 
@@ -181,11 +170,7 @@ def _mcp_transport(target: str, seconds: float, settings: Settings, **options: A
 
 
 def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:
-    """Return a plug-in's transport by ``name``, or by the scheme for ``auto``; ``None`` for names of this kit.
-
-    Raises :class:`~transports.errors.UsageError` for a faulty plug-in, and for a name that several distributions use
-    for different objects.
-    """
+    """Return the one with this ``name``, or of the scheme for ``auto``; ``None`` for names of this kit."""
     if name == "auto":
         scheme, separator, _ = target.lower().partition("://")
         if not scheme or not separator or scheme in _TRANSPORTS:
@@ -221,7 +206,6 @@ def _transport_names(target: str) -> tuple[str, ...]:
 
 
 def _target_advice(target: str) -> str:
-    """Return advice for a text that is not a target: the address that was probably meant, or the kinds of targets."""
     if _HOST_AND_PORT.match(target):
         return f"did you mean {redact_url(f'http://{target}')}?"
 
@@ -237,7 +221,6 @@ def _target_advice(target: str) -> str:
 
 
 def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
-    """Return the message for a transport ``name`` that is none of the ``names`` for ``target``."""
     scheme, separator, _ = target.partition("://")
     kind = f"{scheme}://" if separator else "this target"
     message = f"unknown transport {name!r} for {kind}; use {' or '.join(map(repr, names))}"

@@ -111,9 +111,7 @@ class View(Session):
     async def _open_tool(
         self, server: ViewServer, capability: str, params: Mapping[str, object] | None, uri: str
     ) -> OpenedTool:
-        """Call the tool of the view, and return the call with the view's document.
-
-        Raises :class:`~transports.errors.NotRecorded` for a recording without the view."""
+        """Raises :class:`~transports.errors.NotRecorded` for a recording without the view."""
         parent, seconds = self._parent, self._call_timeout
         with keeping_server_calls() as server_calls:
             self._result = await parent.call(capability, params, timeout=seconds)
@@ -137,7 +135,6 @@ class View(Session):
         self._files += stored.artifacts.values()
 
     def _repr_html_(self) -> str:
-        """Return the view for a notebook: a table of its tool and its state, its files, and its last picture."""
         html = super()._repr_html_()
         if self._files:
             html += files_table([("", ref) for ref in self._files], "files of the view")
@@ -245,15 +242,12 @@ class View(Session):
 
 
 def _host_context(options: ViewOptions) -> HostContext:
-    """Return the surroundings of a view that ``options`` name; the defaults for the rest."""
     names = ("theme", "locale", "timezone", "display_mode", "size")
     return HostContext(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
 
 
 class ViewServer:
-    """An MCP server as its views reach it, by ``transport``.
-
-    Raises :class:`~transports.errors.UsageError` if the transport serves no views."""
+    """An MCP server as its views reach it, by ``transport``."""
 
     def __init__(self, transport: Transport) -> None:
         if not transport.features.views:
@@ -261,7 +255,6 @@ class ViewServer:
         self._transport = transport
 
     async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
-        """Send a request of a view, and return the server's result."""
         request = Message("view/request", {"method": method, "params": dict(params)})
         return _payload(await self._transport.request(request, timeout=timeout))
 
