@@ -132,8 +132,8 @@ class PutOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """``head`` is the beginning of the content (:class:`Meter`), and ``name`` a safe file name, which the caller
-    ``suggested`` or not. ``source`` holds JSON values only."""
+    """``head`` is the beginning of the content (:class:`Meter`). ``name`` is a safe file name; ``suggested`` is true if
+    the caller suggested it. ``source`` holds JSON values only."""
 
     size: int
     sha256: str

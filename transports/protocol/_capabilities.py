@@ -217,7 +217,7 @@ def find_capability(app: str, name: str, capabilities: Mapping[str, Capability])
 def with_suggestions(
     error: CapabilityError, name: str, capabilities: Mapping[str, Capability], params: object = None
 ) -> CapabilityError:
-    """Add them to the message of the app's error, in place. ``name`` is the capability that was called."""
+    """Add suggestions to the message of the app's error, in place. ``name`` is the capability that was called."""
     called: Capability | None = None
     # Without `get`, which may come here again: the error of an unknown name has suggestions, too.
     if name in capabilities:

@@ -14,7 +14,6 @@ from .schema import check_value
 if TYPE_CHECKING:
     from ._payloads import ElicitationRequest
 
-#: Answer that declines a question.
 DECLINED: Mapping[str, object] = {"success": False, "cancelled": True}
 #: Error code for an answer of a handler that does not fit the question.
 INVALID_ANSWER = "INVALID_ANSWER"
@@ -66,9 +65,9 @@ def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def answer_fault(request: ElicitationRequest, answer: object) -> str:
-    """Return a description of the fault, or an empty text if the answer fits. It must be JSON, state its ``success``,
-    and hold the value for the method (docs/protocol.md 5.2), within the schema or the options of the question. A form
-    of one field accepts a value without the field's name. For an unknown method, any ``data`` fits."""
+    """Return a description of the fault, or an empty text if the answer fits. An answer must be JSON, state its
+    ``success``, and hold the value for the method (docs/protocol.md 5.2), within the schema or the options of the
+    question. A form of one field accepts a value without the field's name. For an unknown method, any ``data`` fits."""
     key = _ANSWER_KEYS.get(request.method)
     data_example = f'{{"{key}": {_EXAMPLES[key]}}}' if key else "{…}"
     expected = f'{{"success": True, "data": {data_example}}}'

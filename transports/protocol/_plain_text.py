@@ -33,7 +33,7 @@ _NOT_PLAIN_JSON = f"(?P<needed>{_NEEDED_INVISIBLE})|[{_CONTROL_CHARS}{_INVISIBLE
 
 
 def plain_text(text: str) -> str:
-    """Return it without invisible characters, and with U+FFFD in place of control and direction characters."""
+    """Remove invisible characters, and put U+FFFD in the place of control and direction characters."""
     if text.isascii() and text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
@@ -127,8 +127,8 @@ _USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*+:)*+[/\\]*+)[^/\\]*@", re.IGNORE
 
 
 def redact_url(url: str) -> str:
-    """Return it without user info, fragment and query (signed links), for messages and logs. A ``data:`` URL is reduced
-    to its head, the command line of an MCP server to its command."""
+    """Remove user info, fragment and query (signed links), for messages and logs. A ``data:`` URL is reduced to its
+    head, the command line of an MCP server to its command."""
     url = url.strip()
     if url[:10].lower() == "mcp+stdio:":
         command, space, _ = url.partition(" ")
@@ -145,7 +145,8 @@ def redact_url(url: str) -> str:
 
 
 def is_address(target: str) -> bool:
-    """Other targets than these URLs run programs, load extensions or read files, so only the user may name them."""
+    """Targets other than URLs of HTTP and WebSockets run programs, load extensions or read files, so only the user may
+    name them."""
     return target.lower().startswith(("http://", "https://", "ws://", "wss://"))
 
 
@@ -182,7 +183,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def proxy_advice(url: str) -> str:
-    """Return the end of the message of a failed connection; an empty text without a proxy."""
+    """Return the end of the message of a failed connection, about a proxy in the environment; empty without one."""
     from urllib.request import getproxies, proxy_bypass  # late: it loads much
 
     try:

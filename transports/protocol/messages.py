@@ -43,8 +43,9 @@ class Sender:
 
     ``url`` is the base of relative addresses. ``origin`` is in the browser's notation, ``"null"`` in a sandbox.
     ``domain`` is the registrable domain (``app.example`` for ``a.app.example``), empty if unknown: the host is used
-    then. ``page`` is the site of the embedding page, with the scheme. With ``third_party``, that is another site, so
-    that the document's ``SameSite`` cookies are not sent. ``server_address`` is as that of a transport."""
+    then. ``page`` is the site of the embedding page, with the scheme. ``third_party`` is true if a document of another
+    site embeds this one, so that its ``SameSite`` cookies are not sent. ``server_address`` is as that of a
+    transport."""
 
     url: str
     origin: str

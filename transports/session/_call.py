@@ -183,5 +183,5 @@ def _mark_retrieved(task: asyncio.Task[Result]) -> None:
 
 
 def timeout_seconds(timeout: float | None, default: float) -> float:
-    """Return seconds. ``timeout`` is in seconds, too; ``default`` is in **milliseconds**. ``math.inf`` is no limit."""
+    """The result and ``timeout`` are in seconds, ``default`` is in **milliseconds**. ``math.inf`` is no limit."""
     return default / 1000 if timeout is None else checked_timeout(timeout)

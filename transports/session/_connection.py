@@ -113,7 +113,8 @@ class Handshake:
             logger.warning("%s", warning)
 
     async def apply_changes(self, changes: Iterable[object]) -> None:
-        """Changes have any of ``{added, removed, changed}``. If the transport has a new list, that has precedence."""
+        """Each change has any of ``{added, removed, changed}``. If the transport can list capabilities, the new list
+        has precedence."""
         listed: object = None
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):

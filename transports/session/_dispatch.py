@@ -374,7 +374,6 @@ class EventDispatcher:
         self._connection = connection
         self._notified = notified
         self._callbacks = Callbacks()
-        #: Running calls by id.
         self._calls: dict[str, Call] = {}
         self._attempts: dict[str, Call] = {}
         self._ended: deque[str] = deque(maxlen=LIMITS.ended_attempts)

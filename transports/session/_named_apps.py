@@ -94,7 +94,7 @@ def shares_browser(
 
 
 def app_entries(file: ConfigFile) -> Mapping[str, AppEntry]:
-    """Return none if the file is not trusted."""
+    """Return an empty mapping if the file is not trusted."""
     tables = _trusted_tables(file)
     return tables.apps if tables else {}
 

@@ -33,7 +33,6 @@ class Results:
         app_id: Callable[[], str],
     ) -> None:
         self._transport = transport
-        #: The store that results go to.
         self.store = store
         self._settings = settings
         self._app_id = app_id
@@ -51,7 +50,6 @@ class Results:
         return self.policy
 
     def _use_policy(self, policy: RoutingPolicy) -> None:
-        #: The routing policy for answers.
         self.policy = policy
         self._fetcher = Fetcher(
             self._transport,
@@ -78,7 +76,8 @@ class Results:
         )
 
     async def in_files(self, result: Result) -> Result:
-        """Without ``inline_data``, leave the data in files alone. Until then the session needs it, as to read links."""
+        """Without ``inline_data``, leave the data of a result in files alone. What the session itself does with
+        results, such as reading links, needs the data, so this comes last."""
         if self.policy.inline_data:
             return result
         return await in_thread(result.by_reference)
@@ -100,7 +99,7 @@ class Results:
 
     async def from_answer(self, reply: Message, data: object, call: Call, on_download: OnDownload) -> Result:
         """Files and side effects that the transport captured beside the answer are stored, too. The error of a file
-        that cannot be used has the parts that were stored in its ``result``."""
+        that cannot be used has the stored parts in its ``result``."""
         return await self.from_data(
             data,
             call,

@@ -244,7 +244,6 @@ class ConfigFile:
     path: Path | None = None
     trusted: bool = False
     tables: Mapping[str, dict[str, object]] | None = None
-    #: The raw content of the file.
     content: bytes = field(default=b"", repr=False)
 
     def table(self, name: str) -> dict[str, object]:

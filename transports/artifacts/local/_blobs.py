@@ -56,8 +56,8 @@ class BlobStore:
     def publish(
         self, folders: StoreFolders, staged: str, file: FileIO, description: Description, scope: Scope
     ) -> Metadata:
-        """``file`` is the staged one, open and synced, and closed before it has to be renamed. An error leaves only
-        it."""
+        """``file`` is the staged one, open and synced; it is closed before it has to be renamed. After an error only
+        that file is left."""
         digest = description.sha256
         durable = description.durability == "disk"
         with self._tree.lock(folders, digest) as lock, ExitStack() as undo:
@@ -164,8 +164,8 @@ class BlobStore:
         return False
 
     def quarantine_metadata(self, key: str) -> bool:
-        """Its content follows unless other metadata names that. What is open on Windows is left to a sweep. Returns
-        ``False`` if the metadata is gone, can be read by now, or cannot be moved."""
+        """Its content is moved, too, unless other metadata names it. What is open on Windows is left to a sweep.
+        Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved."""
         prefix = digest_prefix(key)
         with self._tree.folders() as folders, self._tree.lock(folders, prefix) as lock:
             # As in :meth:`remove`.

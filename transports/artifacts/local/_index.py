@@ -200,12 +200,14 @@ class Index:
         return self._query(select)
 
     def mark_complete(self, folder: str, changes: int) -> None:
-        """Only if ``changes`` is still their number: another process may have dropped a row since the comparison."""
+        """Nothing is marked unless ``changes`` is current: another process may have dropped a row since the
+        comparison."""
         sql = "UPDATE compared SET folder = ?, count = (SELECT count(*) FROM artifacts) WHERE changes = ?"
         self._query(lambda db: db.execute(sql, (folder, changes)))
 
     def rows(self, scope: Scope, folder: str | None = None) -> list[IndexRow] | None:
-        """Return the oldest first; with ``folder``, ``None`` unless :meth:`mark_complete` was called for that state."""
+        """Return the rows, oldest first. With ``folder``, return ``None`` unless they are marked as complete for this
+        state of the folder (:meth:`mark_complete`)."""
         condition, values = scope_condition(scope)
         is_complete = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
 
@@ -315,7 +317,8 @@ class Index:
             return work(self._open_index(create=True))
 
     def _open_index(self, create: bool) -> sqlite3.Connection:
-        """The file is opened if it is closed or was replaced. Raises :class:`FileNotFoundError` without one."""
+        """Open the file if it is closed or was replaced. Without ``create``, a missing one raises
+        :class:`FileNotFoundError`."""
         path = self._tree.root / ".abp" / _DATABASE_FILE
         if self._db and self._is_still_the_file(path):
             return self._db

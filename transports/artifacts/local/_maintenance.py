@@ -254,7 +254,8 @@ class Maintenance:
         return [orphan for orphan in orphans if orphan.digest not in used]
 
     def check(self, *, repair: bool) -> list[Problem]:
-        """Rows of the index are corrected; with ``repair``, unreadable metadata is moved to quarantine."""
+        """Return all problems except damaged content. Rows of the index that differ are corrected; with ``repair``,
+        unreadable metadata is moved to quarantine."""
         problems = list(self._find_symlinks())
         keys = self._catalog.keys()
         readable = list(self._catalog.read_all(keys)) if keys else []

@@ -210,7 +210,6 @@ class PortableFolder(Folder):
 
 #: Error numbers for a symlink that is not followed.
 SYMLINK = (errno.ELOOP, errno.EMLINK)
-#: The kind of folders that this system supports.
 _folder_class: type[Folder] = Folder if Folder.is_possible() else PortableFolder
 
 
