@@ -180,7 +180,9 @@ def settings_error(error: ValidationError, setting: Callable[[str], str]) -> Usa
 
 
 class RetentionFields(BaseModel):
-    """``enabled`` false keeps everything; true gives unset limits the defaults of docs/requirements.md R2-7.1."""
+    """Fields of :class:`~transports.Retention` as settings, and ``enabled``.
+
+    ``enabled`` false keeps everything; true gives unset limits the defaults of docs/requirements.md R2-7.1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
