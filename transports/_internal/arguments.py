@@ -31,7 +31,6 @@ F = TypeVar("F", bound=Callable[..., object])
 _LIBRARIES = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
 #: Types of lists, which a text is not.
 _LISTS = (Sequence, Collection, Iterable)
-#: Names of types in messages.
 _TYPE_NAMES: Mapping[object, str] = {
     bool: "True or False",
     bytes: "bytes",

@@ -36,8 +36,7 @@ class Cursor(Protocol):
     """Part of a PEP 249 cursor that the kit uses. Parameters are written ``?``, for PostgreSQL too."""
 
     @property
-    def rowcount(self) -> int:
-        """Number of rows that the last statement changed."""
+    def rowcount(self) -> int: ...
 
     def execute(self, sql: str, values: Sequence[Value] = ..., /) -> object: ...
 
@@ -226,7 +225,6 @@ class SqliteConnection:
         return open_sqlite(copy)
 
     def close(self) -> None:
-        """Remove also the copy of a file that was read from a copy."""
         db, self._db = self._db, None
         if db is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -263,7 +261,6 @@ class SqliteConnection:
         return *identity, *_size_and_time(self._path), *_size_and_time(_log_of(self._path))
 
     def mapped_error(self, error: Exception) -> ABPError:
-        """Return the error of this connection for an error of SQLite or of the disk, with advice."""
         code = _primary_code(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             advice = "another process holds it; end that one, or wait"

@@ -39,7 +39,6 @@ class MissingExtra(ImportError):
 
 @contextmanager
 def needing(package: str, extra: str) -> Iterator[None]:
-    """Raise :class:`MissingExtra`, which names the extra, if a block cannot import ``package``."""
     try:
         yield
     except MissingExtra:

@@ -261,7 +261,6 @@ def _whole_characters(content: bytes, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-#: Minimum characters of a value.
 _MIN_CHARS = 8
 #: Largest text file, in bytes, in which secrets are masked; a larger file stays unchanged.
 MAX_MASKED_BYTES = 1 << 20
@@ -547,7 +546,6 @@ def _decoded(text: str) -> bytes | None:
 
 #: All values that this process knows: for the operator, whose logs, evidence files and recordings show none of them.
 KNOWN_SECRETS = KnownSecrets()
-#: Empty set of known secrets.
 NO_SECRETS = KnownSecrets()
 #: Values given to each user. ``_SECRETS_OF_RECENT_USERS`` keeps those of users with any value after their last session
 #: is closed.

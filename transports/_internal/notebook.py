@@ -35,11 +35,9 @@ MAX_SOURCE = 16 << 20
 _SECONDS = 5.0
 #: Types of pictures that every notebook shows, and that hold no scripts.
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-#: Rows of a table.
 MAX_ROWS = 50
 #: Characters of a cell.
 MAX_CELL = 300
-#: Lines of a text.
 MAX_LINES = 20
 #: Characters of a text.
 MAX_TEXT = 4000
@@ -139,7 +137,6 @@ def read_picture(path: str | None, mime_type: str, size: int, sha256: str) -> Pi
 
 
 def has_thumbnail(path: str | None, mime_type: str, size: int) -> bool:
-    """Return whether :func:`make_thumbnail` may make a picture of a file."""
     return path is not None and mime_type in readers.PICTURES and size <= MAX_SOURCE
 
 

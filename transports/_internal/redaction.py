@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from email.message import Message
 
 
-#: Replacement of a secret.
 REDACTED = "<redacted>"
 
 #: Endings of names with secret values, in lower case and without punctuation: ``api_key``, ``clientSecret``.
@@ -108,8 +107,8 @@ class Redactor:
         return REDACTED
 
     def is_secret(self, name: str) -> bool:
-        """Names are ``auth``, those that end with ``password``, ``token``, ``api_key`` and the like, in any case and
-        punctuation, and those with the last word ``pin``, ``otp`` or the like."""
+        """Secret names are ``auth``, those that end with ``password``, ``token``, ``api_key`` and the like, in any case
+        and punctuation, and those with the last word ``pin``, ``otp`` or the like."""
         return self._kind_of_name(name) in ("secret", "secret word")
 
     def _kind_of_name(self, name: str) -> _NameKind:
@@ -296,7 +295,7 @@ class Redactor:
         return before + self.hide(match["secret"]) + after
 
     def _redact_jwt(self, match: re.Match[str]) -> str:
-        """Words are joined by dots. One pattern for them and for JSON web tokens (RFC 7519) would take quadratic
+        """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic
         time."""
         words = match[0].split(".")
         redacted: list[str] = []
@@ -538,7 +537,6 @@ def form_data_parts(text: str) -> list[Part]:
 
 
 def field_name(headers: Message) -> str | None:
-    """Return the decoded name."""
     from email.utils import collapse_rfc2231_value
 
     name = headers.get_param("name", header="content-disposition")
@@ -552,7 +550,7 @@ def value_attributes(element: str) -> tuple[str, ...]:
 
 
 def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, int]]]:
-    """Read comments, too. A span is that of a tag's content if this is without tags."""
+    """Yield the start tags of HTML, also in comments, each with the span of its content if that is without tags."""
     position = 0
     # Tags are read up to here: the end of the text, or of a comment. One that is not closed extends to the end.
     limit = len(text)

@@ -116,8 +116,8 @@ def drop(work: Awaitable[object]) -> None:
 
 
 def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:
-    """Return 0.1 s for the first attempt, 1, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps clients
-    that lost one server at the same time from returning at the same time."""
+    """``attempt`` counts from 1. The delay is 0.1 s, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps
+    clients that lost one server at the same time from returning at the same time."""
     doublings = min(attempt - 1, 60)
     delay = min(0.1 * 2.0**doublings, max_delay)
     return delay * random.uniform(0.5, 1.5)
@@ -158,7 +158,6 @@ class Owner:
         self._pid = 0
 
     def take(self) -> None:
-        """Make the running event loop the owner."""
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
     from pydantic_ai.toolsets import AbstractToolset
 
-#: Object of JSON.
 Json: TypeAlias = dict[str, object]
 
 

@@ -51,7 +51,6 @@ logger = logging.getLogger("transports")
 T = TypeVar("T")
 
 READ_TOOL = "abp_read_artifact"
-#: Beginning of the URI of an artifact.
 _URI = "artifact://"
 #: Maximum characters of a file in one answer.
 _MAX_CHARS = 10_000
@@ -441,7 +440,6 @@ def _attachment(picture: Picture) -> Attachment:
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
-#: JSON Schema.
 Schema: TypeAlias = dict[str, object]
 #: Levels of objects and lists in which files are looked for.
 _MAX_DEPTH = 16

@@ -34,21 +34,17 @@ from ._jobs import Consent, Job, State, job_document, parse_job, require_few_fie
 from .ledger._ledger import Ledger
 from .ledger._schema import Added, Row
 
-#: An example line of JSON Lines.
 EXAMPLE = '{"capability": "export.pdf", "params": {}}'
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of reading an input. Those of messages keep them readable."""
-
     #: Faults in a message, and characters of each.
     faults: int = 20
     fault_chars: int = 300
     #: Columns in a message, and characters of each name.
     columns: int = 20
     column_chars: int = 60
-    #: Characters in a cell of CSV.
     cell_chars: int = 64 << 20
     #: Jobs of one batch, and the bytes of input after which a smaller batch is yielded.
     batch: int = 500
@@ -95,8 +91,6 @@ class _InvalidLines:
 
 
 def require_columns(path: Path, names: Sequence[str]) -> None:
-    """A table needs a column ``capability``, no two columns of one name, and no more columns than a job may have
-    fields."""
     try:
         require_few_fields(names)
     except UsageError as error:

@@ -127,8 +127,6 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Source of up to ``count`` browsers with ``sessions`` each. ``make`` returns a new browser."""
-
     make: Callable[[], Browser]
     count: int
     sessions: int
@@ -477,8 +475,6 @@ class Slots:
 
 
 def _cost_of_use(slot: Slot) -> tuple[float, float]:
-    """The cost is the load of the slot's browser and the opening of a session; then comes the time since the last
-    use."""
     # Opening a session costs as much as half a running call.
     opening = 0 if slot.open_session else 0.5
     return slot.member.load + opening, -slot.released_at

@@ -258,7 +258,6 @@ class Pool(OpenedHere):
         self._store = store
         self._stack = contextlib.AsyncExitStack()
         self._open = False
-        #: Number of started calls.
         self._calls = 0
         self._clearing: set[asyncio.Task[None]] = set()
 

@@ -193,8 +193,7 @@ class RayCluster:
         _take_signals_back()
 
     async def start(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
-        """Return the actor, which Ray does not restart, and the pending answers of its method ``started`` and of
-        ``method``."""
+        """Ray does not restart the actor. The pending answers are those of its method ``started`` and of ``method``."""
 
         def start() -> tuple[Any, Any, Any]:
             remote = self._ray.remote(kind).options(num_cpus=1, max_restarts=0, max_task_retries=0)
@@ -406,9 +405,8 @@ class RayEngine:
         self._wake.set()
 
     async def run(self) -> WorkReport:
-        """Raises :class:`~transports.errors.ConnectFailed` for an unresponsive cluster,
-        :class:`~transports.errors.UsageError` for machines without access to the ledger and the store, and the error of
-        the actors if they fail repeatedly while no job ends."""
+        """Raises :class:`~transports.errors.UsageError` for machines without access to the ledger and the store, and
+        the error of the actors if they fail repeatedly while no job ends."""
         end = math.inf
         if self._options.deadline is not None:
             end = time.monotonic() + self._options.deadline

@@ -51,8 +51,8 @@ LIMITS = Limits()
 
 
 class Rate:
-    """A burst is at most a tenth of a second's worth, or two. This is a leaky bucket: a start is allowed if it fits in,
-    and ``per_second`` leak out."""
+    """This is a leaky bucket: a start is allowed if it fits in, and ``per_second`` leak out. It holds a tenth of a
+    second's worth, at least two starts."""
 
     def __init__(self, per_second: float | None) -> None:
         self._per_second = per_second
@@ -350,7 +350,6 @@ class Runner:
         self._wake = asyncio.Event()
         #: Wakes the worker to write a small batch of ended jobs.
         self._write_timer: asyncio.TimerHandle | None = None
-        #: True once no more jobs are started.
         self._stopped = False
         self._renewed_at = 0.0
         #: Requests in a row for which the ledger had no jobs.

@@ -162,7 +162,6 @@ def _encoding_error(key: str, error: BadEncoding) -> BadEncoding:
 
 
 def _checked_source(source: _Source, limits: FileLimits) -> _Source:
-    """Return the same file with its size and type known, and encoded content decoded."""
     match source:
         case ArtifactRef():
             _check_allowed(source.size_bytes, source.mime_type, limits)

@@ -401,7 +401,6 @@ class Layers:
         self._fetcher = fetcher
 
     async def recognise(self, data: object, context: TransformContext) -> Recognised:
-        """Search the answer ``data`` of a call for files. Raises the errors of the policy's transformer."""
         if self._policy.transformer is not None:
             transformed = await self._transform(self._policy.transformer, data, context)
             if transformed is not None:

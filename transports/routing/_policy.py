@@ -354,7 +354,6 @@ class RoutingPolicy:
         )
 
 
-#: The entry-point group of presets.
 GROUP = "abp.presets"
 
 #: The default policy. Apps that speak ABP declare their content.

@@ -361,7 +361,6 @@ class Result:
         return [None if item.name == "on_clamped" else getattr(self, item.name) for item in fields(self)]
 
     def _view(self) -> dict[str, JSONValue]:
-        """Return what a model sees of the result, before it is cut."""
         view: dict[str, object] = {"data": replace(self.data, self.previews)}
         if self._has_no_data():
             view["note"] = _NO_DATA

@@ -405,7 +405,6 @@ class Router:
             answer.texts.pop(file.path, None)
 
     async def _store_file(self, file: Found, answer: _Answer) -> ArtifactRef:
-        """Store a file of an answer, and release content on the far side."""
         binary = file.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -463,7 +462,6 @@ class Router:
         return routed, previews
 
     async def _store_json(self, routed: JSONValue, encoded: bytes, answer: _Answer) -> dict[Place, JSONValue]:
-        """Store long texts as files, and the whole answer as JSON if it is large or has no files."""
         policy = self._policy
         has_files = bool(answer.stored)
         # JSON has at least as many bytes as its texts have characters.

@@ -175,7 +175,6 @@ class Golden:
 
 
 def _read_frames(data: bytes) -> list[Image]:
-    """Return the frames of an image, of most only one, in mode RGBA."""
     from PIL import Image, ImageSequence
 
     with Image.open(io.BytesIO(data)) as image:
@@ -253,7 +252,6 @@ def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
 
 
 def _first_difference(data: bytes, expected: bytes, golden: Path) -> str:
-    """Return a message with the position of the first byte that differs."""
     pairs = zip(data, expected, strict=False)
     # If one begins with the other, they differ where the shorter one ends.
     shorter = min(len(data), len(expected))

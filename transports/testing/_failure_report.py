@@ -227,7 +227,6 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _view_as_json(view: View) -> object:
-    """Return what a view asked of its host, and its files, as JSON values without secrets."""
     return Redactor().tree(
         {
             "capabilities": sorted(view.capabilities),

@@ -32,7 +32,6 @@ OTHER = "_OTHER"
 _SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _BYTES = tuple(float(1 << power) for power in range(10, 31, 2))
 _SUFFIXES = {"s": "_seconds", "By": "_bytes"}
-#: Open browsers of this process.
 OPEN_BROWSERS: WeakSet[object] = WeakSet()
 _T = TypeVar("_T")
 

@@ -31,8 +31,6 @@ _used: set[str] = set()
 
 
 class OtelTracing:
-    """Spans made by a tracer of OpenTelemetry."""
-
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 

@@ -12,7 +12,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from . import METRICS, Metric, recording
 
-#: Media type of :meth:`Exposition.render`.
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 

@@ -63,9 +63,7 @@ class Ledger:
         self._run = run
         self._existing = existing
         self._transactions = Transactions(database)
-        #: Host of the latest leased job.
         self._last_host = ""
-        #: Unique name of this worker.
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:

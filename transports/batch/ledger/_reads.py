@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of what one look at a run costs."""
-
     #: Jobs that are searched for one page.
     window: int = 2000
     #: Jobs that are found by the id of a copy, and listed copies of a job.
@@ -281,7 +279,6 @@ class _Ended:
             self.states[state] += cast(int, count)
 
     def _add_codes(self, cursor: Cursor, values: tuple[str | float, ...]) -> None:
-        """``values`` are those of the query."""
         cursor.execute(
             f"SELECT substr(coalesce(code, ''), 1, {LIMITS.chars_of_code}), count(*) FROM (SELECT error_code AS code "
             f"{_ENDED_BETWEEN} ORDER BY finished DESC LIMIT {LIMITS.counted_errors}) AS latest GROUP BY 1 "
@@ -403,8 +400,7 @@ class LedgerView:
         return await self._query(work)
 
     async def jobs(self, query: JobQuery) -> JobPage:
-        """Jobs over 256 KB come without their parameters. Raises :class:`~transports.errors.UsageError` for an invalid
-        query."""
+        """Jobs over 256 KB come without their parameters."""
         return await self._query(lambda cursor: list_jobs(cursor, self._run, query))
 
     async def job(self, key: str) -> Row | None:

@@ -17,7 +17,6 @@ from ...errors import LedgerError
 from ...protocol._strict_json import JSONValue, decode_json, encode_json
 from .._jobs import Job, Outcome, State, job_document, parse_job
 
-#: Columns of a :class:`Row`.
 COLUMNS = "position, key, job, state, attempts, worker, started, finished, milliseconds, error_code, error, artifacts"
 #: The same columns of a copy ``c`` and its job ``j``.
 COPY_COLUMNS = ", ".join(f"{'c' if name in ('position', 'key', 'job') else 'j'}.{name}" for name in COLUMNS.split(", "))

@@ -47,8 +47,6 @@ class BadBody(ValueError):
 
 
 class _Stream(Protocol):
-    """Decoder of one stream, such as one member of a gzip file."""
-
     @property
     def finished(self) -> bool:
         """True after the end of the stream."""
@@ -81,8 +79,6 @@ def is_unknown(coding: str) -> bool:
 
 
 class BodyDecoder:
-    """Decoder of one body: :meth:`decode` yields what comes out of each piece of it."""
-
     def __init__(self, coding: str) -> None:
         self.coding = _ALIASES.get(coding, coding)
         self._stream: _Stream | None = None

@@ -181,8 +181,8 @@ def _relation(sender: Sender, origin: Origin | None, other: Origin) -> str:
 
 
 def _is_tainted(origin: Origin | None, hops: Sequence[Target]) -> bool:
-    """A server of another origin has redirected to a third origin (Fetch: redirect-tainted origin). Then ``Origin`` is
-    ``null``, or the third server would take a request forged by the second for one of ``sender``."""
+    """Return whether a server of another origin has redirected to a third origin (Fetch: redirect-tainted origin). Then
+    ``Origin`` is ``null``, or the third server would take a request forged by the second for one of ``sender``."""
     return any(hop.origin != before.origin and before.origin != origin for before, hop in pairwise(hops))
 
 
@@ -324,7 +324,6 @@ class Transfer:
     # --- answers ------------------------------------------------------------------------------------------------
 
     async def _receive(self, answer: _Answer) -> Fetched:
-        """Stage the body of an answer that is not a redirect, or raise the error that it stands for."""
         response = answer.response
         if response.status == 416 and answer.resumes:
             await self._restart()
@@ -348,7 +347,6 @@ class Transfer:
         return await self._stage_body(answer, coding, end)
 
     def _can_decode(self, coding: str, response: aiohttp.ClientResponse, *, holds_part: bool) -> bool:
-        """Return whether a body is a whole file in a coding that the request has offered."""
         was_offered = self.request.accept_compression and can_decode(coding)
         return was_offered and not holds_part and transfer_coding(response.headers) is None
 

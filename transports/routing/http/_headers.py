@@ -89,11 +89,8 @@ class ContentRange(NamedTuple):
 
 
 def content_range(headers: CIMultiDictProxy[str]) -> ContentRange | None:
-    """Return the range of the part that an answer holds.
-
-    ``None`` if it is invalid, contradicts another range or the length of the body, or has no total: without a total,
-    the end looks the same as a broken connection.
-    """
+    """Return ``None`` for a range that is invalid, contradicts another range or the length of the body, or has no
+    total: without a total, the end looks the same as a broken connection."""
     ranges = set(headers.getall("Content-Range", ()))
     if len(ranges) != 1 or _has_several_parts(headers):
         return None
@@ -111,7 +108,6 @@ def content_range(headers: CIMultiDictProxy[str]) -> ContentRange | None:
 
 def is_part(headers: CIMultiDictProxy[str], *, range_requested: bool) -> bool:
     """Return whether a 200 response wrongly holds only a part of the content (RFC 9110 §15.3.1 requires all of it).
-
     Without a request for a range, a range in other units than bytes is the app's own, such as rows of a table, and a
     range without a unit counts only if its length is that of the body."""
     if _has_several_parts(headers):
@@ -131,9 +127,8 @@ def _has_several_parts(headers: Mapping[str, str]) -> bool:
 
 
 def content_coding(headers: CIMultiDictProxy[str]) -> str | None:
-    """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes.
-
-    Several codings, in one header or in several, are separated by a comma and a space."""
+    """Return ``None`` for plain bytes. Several codings, in one header or in several, are separated by a comma and a
+    space."""
     if content_length(headers) == 0:
         # Servers name the coding of their other bodies here, too. Nothing cannot be decoded.
         return None
@@ -155,8 +150,7 @@ def filename_of(disposition: str | None) -> str | None:
 
 
 def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
-    """The extended form wins over the plain one. Unreadable parameters are skipped, and so is a field that would take
-    long to read; nothing is raised."""
+    """The extended form wins over the plain one. Unreadable parameters are skipped, and so is a field that is long."""
     plain, extended = _read_parameter(disposition, parameter)
     return extended or plain or None
 

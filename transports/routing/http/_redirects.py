@@ -142,7 +142,6 @@ class RedirectedGet:
 
     @asynccontextmanager
     async def final_response(self) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Follow the redirects, and yield the response that holds the document."""
         while True:
             async with self.send() as response:
                 if not self.follow_redirect(response):
@@ -151,7 +150,6 @@ class RedirectedGet:
                     return
 
     def follow_redirect(self, response: aiohttp.ClientResponse) -> bool:
-        """Return whether the response is a redirect, and make its location the ``target``."""
         if response.status not in REDIRECTS:
             return False
         location = response.headers.get("Location")

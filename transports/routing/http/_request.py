@@ -27,9 +27,7 @@ from ._urls import Target
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
-#: Redirects followed in one attempt.
 MAX_REDIRECTS = 5
-#: Status codes of redirects.
 REDIRECTS = (301, 302, 303, 307, 308)
 
 #: Function that returns the cookies for a URL, by name.

@@ -64,7 +64,6 @@ class Target:
 
     @property
     def display_url(self) -> str:
-        """The URL for messages and logs, without its query."""
         return redact_url(str(self.url))
 
 

@@ -83,7 +83,6 @@ class Client:
         self._transport = self._listener = None
 
     async def initialize(self) -> Exchange:
-        """Every later connection begins with ``initialize``, too."""
         self._initialize_again = False
         broken = await self._reconnect()
         if broken is not None:

@@ -155,7 +155,6 @@ class StrictWebSocket(WebSocketTransport):
             self._end_noted = True
 
     def _on_message(self, data: bytes, text: bool) -> bool:
-        """Record the faults of a message, and deliver it if it is an envelope."""
         if text:
             data.decode()  # raises UnicodeDecodeError, which closes the connection, for text that is not UTF-8
         else:
@@ -234,7 +233,6 @@ async def gather(target: str, plan: Plan, options: ConnectOptions) -> Evidence:
 
 
 async def _gather_from_server(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
-    """No state of a browser is taken."""
     if options.storage_state:
         reject_options({"storage_state": options.storage_state}, f"an MCP server; give {spelled('headers=')}")
     try:
@@ -392,7 +390,6 @@ async def _inspect_tools(evidence: Evidence, plan: Plan, client: Client) -> None
 
 
 async def _end_and_reload(evidence: Evidence, plan: Plan, client: Client) -> None:
-    """End the session in the app, then initialize the app on a new connection."""
     plan.on_step("shutdown")
     if await _reconnected(client):
         await _end_session(evidence, plan, client)
@@ -434,7 +431,6 @@ async def _cancel_call(client: Client, call_id: str) -> Exchange:
 
 
 async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> None:
-    """Call each capability that the app lists, unless it is excluded or not available."""
     initial = evidence.session_info.get("capabilities")
     listed = evidence.listed.answer if evidence.listed is not None else None
     capabilities = Capabilities().merge(initial).merge(listed)

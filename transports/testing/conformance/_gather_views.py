@@ -86,7 +86,6 @@ class StrictView(ViewTransport):
         self._trial.is_cut_off = seen.why_blank.reason in seen.missing_inputs
 
     async def observe(self, timeout: float) -> None:
-        """Watch the open view until it is quiet, then ask for its tools if it declares some, and look at it."""
         trial = self._trial
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(timeout, 3.0)):
@@ -248,7 +247,6 @@ def _prepare_trials(evidence: Evidence, plan: Plan, with_views: Container[str]) 
 
 
 async def _call_tool(client: Client, trial: Trial, tool: Mapping[str, object], timeout: float) -> ServerCall:
-    """Return what a view is shown of the call."""
     trial.call = await client.call(trial.name, trial.params, timeout)
     server_call = trial.call.server_call
     if server_call is None:

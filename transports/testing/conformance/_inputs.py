@@ -111,8 +111,6 @@ def _suggested_values(schema: Mapping[str, object]) -> list[object]:
 
 
 class _Sampler:
-    """Generator of values that are likely to fit the parts of one schema, ``root``."""
-
     def __init__(self, root: Mapping[str, object]) -> None:
         self._root = root
 

@@ -204,7 +204,6 @@ def _judge_supports(app: Evidence) -> Iterator[str]:
 
 
 def _support_fault(step: ProbeStep, is_supported: bool) -> str | None:
-    """Return what is wrong with the answer of ``supports`` for a name that is supported or not."""
     answer = step.value
     if step.threw is not None:
         return step.threw
