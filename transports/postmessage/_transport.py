@@ -69,7 +69,7 @@ _PRINT_SCRIPT = """if (self !== top) {
   self.print = function print() { post({type: "print"}, %r); };
 }"""
 
-#: Site of the harness: the app's own, or another one.
+#: The app's own site, or another one.
 HarnessSite: TypeAlias = Literal["same", "other"]
 
 
@@ -139,7 +139,6 @@ class PostMessageTransport(PageTransport):
         return self._counts
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
-        """Open the harness, embed the app in it, and watch the app's frame."""
         self._harness_origin = await open_harness(page, self._target, self._harness)
         navigation = NavigationWatcher(page, self._harness_origin)
         self._navigation = navigation
@@ -155,8 +154,7 @@ class PostMessageTransport(PageTransport):
         self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
 
     async def _embed_app(self, page: Page, agent: PageAgent, navigation: NavigationWatcher) -> Frame:
-        """Return the frame that the harness makes for the app, once it has an address. Raises
-        :class:`~transports.errors.ConnectFailed` if the app's document does not load."""
+        """Raises :class:`~transports.errors.ConnectFailed` if the app's document does not load."""
         embedding: Coroutine[Any, Any, object] = agent.invoke(
             "embed", self._target, self._sandbox, self._allow, timeout=self._timeout
         )
@@ -200,7 +198,6 @@ class PostMessageTransport(PageTransport):
         return reply
 
     async def _unless_failed(self, navigation: NavigationWatcher, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``work``, which is given up if the app's document does not load: then none answers."""
         working = asyncio.ensure_future(work)
         failing = asyncio.ensure_future(navigation.failed.wait())
         try:
@@ -217,7 +214,6 @@ class PostMessageTransport(PageTransport):
         return ConnectFailed(f"cannot embed {redact_url(self._target)}: {reason}", details=details)
 
     async def _no_app_error(self, http_status: int | None, timeout: float) -> NotAbpApp:
-        """Return the error for a page that did not answer ``initialize``, with what the page reports."""
         page = self._require_agent().page
         frame = self._frame
         app_page = f"the embedded page at {redact_url(self._target)}"
@@ -254,10 +250,8 @@ class PostMessageTransport(PageTransport):
             super()._on_event(kind, payload)
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
-        """Print the app.
-
-        A browser prints only top pages and cuts a frame at the end of the paper. So the frame and the paper become as
-        tall as the printed app for a moment.
+        """A browser prints only top pages and cuts a frame at the end of the paper. So the frame and the paper become
+        as tall as the printed app for a moment.
         """
         agent = self._require_agent()
         app = self._app
@@ -291,7 +285,7 @@ class PostMessageTransport(PageTransport):
 
 
 async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
-    """Open the harness for the app at ``url``, and return the harness's origin."""
+    """Returns the harness's origin."""
     origin = HARNESS_ORIGIN
     if site == "same":
         origin = _origin_beside(url)
@@ -322,7 +316,6 @@ def _watch_removal(page: Page, frame: Frame, agent: PageAgent) -> None:
 
 
 def _origin_beside(url: str) -> str:
-    """Return another origin on the site of ``url``."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2].removesuffix(f":{parts.port}")
     # Another port makes another origin, but not another site (HTML "same site").
@@ -340,10 +333,8 @@ async def _serve_harness(route: Route) -> None:
 
 
 class AppFrame:
-    """Frame of an app, in a separate process or in that of the harness.
-
-    An app of another site than the harness has its own process and debugging session. An app of the same site is part
-    of the harness's page: it shares the page's session, and its scripts run in one of the page's contexts.
+    """An app of another site than the harness has its own process and debugging session. An app of the same site is
+    part of the harness's page: it shares the page's session, and its scripts run in one of the page's contexts.
     """
 
     def __init__(self, agent: PageAgent, session: CDPSession, timeout: float) -> None:
@@ -356,7 +347,7 @@ class AppFrame:
 
     @classmethod
     async def open(cls, frame: Frame, agent: PageAgent, effects: PageEffects, *, timeout: float) -> AppFrame | None:
-        """Return the frame, watched for crashes and side effects; ``None`` if the browser cannot do it."""
+        """Returns ``None`` if the browser cannot watch the frame."""
         if agent.channel.cdp is None:
             return None
         try:
@@ -369,7 +360,7 @@ class AppFrame:
 
     @classmethod
     async def _attach(cls, frame: Frame, agent: PageAgent, timeout: float) -> AppFrame | None:
-        """Open a debugging session for the frame. Return ``None`` if it shares the harness's page and is not found."""
+        """Returns ``None`` if it shares the harness's page and is not found."""
         context = frame.page.context
         try:
             session = await context.new_cdp_session(frame)
@@ -398,7 +389,6 @@ class AppFrame:
         return bool(self._context)
 
     async def _list_contexts(self) -> list[dict[str, Any]]:
-        """Return the JavaScript contexts of the harness's page and of its frames."""
         contexts: list[dict[str, Any]] = []
         on_context = listener(lambda event: contexts.append(event["context"]))
         self._session.on("Runtime.executionContextCreated", on_context)
@@ -415,7 +405,7 @@ class AppFrame:
         return result
 
     async def height(self) -> float:
-        """Return the height of the app's content in CSS pixels. Raises :class:`~transports.errors.ProtocolError`."""
+        """In CSS pixels."""
         if not self._shares_page:
             metrics = await self.send("Page.getLayoutMetrics", {})
             return float(metrics["cssContentSize"]["height"])
@@ -435,8 +425,6 @@ class AppFrame:
 
 
 class NavigationWatcher:
-    """Recorder of the requests for the document of the frame in ``page``, and of their outcome, until closed."""
-
     def __init__(self, page: Page, harness_origin: str) -> None:
         self._harness_origin = harness_origin
         self._page = page
@@ -477,13 +465,13 @@ class NavigationWatcher:
 
     @property
     def status(self) -> int | None:
-        """HTTP status of the document, if it came over HTTP."""
+        """``None`` if the document did not come over HTTP."""
         if self.response is None:
             return None
         return self.response.status
 
     async def reason(self, url: str) -> str:
-        """Return why the app at ``url`` could not be loaded, in words for a message."""
+        """Why the app at ``url`` could not be loaded, in words for a message."""
         failure = None
         redirect = ""
         if self._failed is not None:
@@ -502,7 +490,6 @@ class NavigationWatcher:
 
 
 async def _embedding_refusal(response: Response) -> str:
-    """Return the header of a response that forbids to embed its document."""
     headers: dict[str, str] = {}
     # Playwright may raise any error if the page has gone meanwhile.
     with contextlib.suppress(Exception):

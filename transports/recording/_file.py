@@ -72,9 +72,7 @@ class _Line(BaseModel):
 
 
 class ContentEntry(_Line):
-    """Content at ``path`` in a payload.
-
-    ``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw`` (plain bytes), ``encoded`` (text in
+    """``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw`` (plain bytes), ``encoded`` (text in
     ``encoding``), ``text`` (a long plain text), ``handle`` (stayed on the far side, fetched by an :class:`Operation` of
     the kind ``save``) or ``broken`` (could not be read, for ``reason``). ``sha256`` names the file that holds it.
     """
@@ -93,11 +91,8 @@ class ContentEntry(_Line):
 
 
 class Header(_Line):
-    """First line of a recording.
-
-    ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport. ``server``
-    is true if it is an MCP server, ``discovers`` if the page's manifest was read too. ``fields`` are names of secrets
-    in addition to the usual ones.
+    """``server`` is true for an MCP server, ``discovers`` if the page's manifest was read too. ``fields`` are names of
+    secrets in addition to the usual ones.
     """
 
     abp_recording: int
@@ -115,10 +110,8 @@ class _Numbered(_Line):
 
 
 class Operation(_Numbered):
-    """Operation that the session requested of the transport.
-
-    For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message. For other kinds ``payload`` holds
-    the arguments. ``leaves`` is the content in the parameters.
+    """For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message; for other kinds ``payload``
+    holds the arguments.
     """
 
     does: Literal["ask"] = "ask"
@@ -136,10 +129,7 @@ class RecordedEffect(_Line):
 
 
 class Answer(_Numbered):
-    """Result of an operation.
-
-    ``shown`` are ``tool``, ``arguments`` and ``result`` of an MCP server's call, if a view was opened with it.
-    """
+    """``shown`` are ``tool``, ``arguments`` and ``result`` of an MCP server's call, if a view was opened with it."""
 
     does: Literal["answer"] = "answer"
     type: str = ""
@@ -177,7 +167,7 @@ class Abandoned(_Numbered):
 
 
 class EventEntry(_Line):
-    """Event of the app. ``effect`` is set instead of ``payload`` if it is a side effect."""
+    """``effect`` is set instead of ``payload`` for a side effect."""
 
     does: Literal["event"] = "event"
     at: float = 0.0
@@ -193,7 +183,6 @@ ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="do
 
 
 def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
-    """Return an error as it is recorded, without secrets; :func:`restore_error` makes it an exception again."""
     details: Any = scrubber.tree(error.details)
     return RecordedError(
         name=type(error).__name__,
@@ -208,7 +197,7 @@ def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
 
 
 def restore_error(problem: RecordedError) -> ABPError:
-    """Return the recorded error, in its original class if that is known, otherwise a ``TransportError``."""
+    """An error of an unknown class becomes a ``TransportError``."""
     error_class = getattr(errors, problem.name, None)
     if not isinstance(error_class, type) or not issubclass(error_class, ABPError):
         error_class = TransportError
@@ -264,9 +253,7 @@ class Recording:
 
 
 class Writer:
-    """Writer of one recording.
-
-    An existing recording is replaced, together with its content in the folder beside it. Creating the writer raises
+    """An existing recording is replaced, together with its content in the folder beside it. Creating the writer raises
     :class:`~transports.errors.UsageError` if the file or the folder is a symlink, if the file is not a recording or is
     being written by another session, or if the folder is another user's. Every method raises
     :class:`~transports.errors.StoreError` if the disk refuses.
@@ -287,7 +274,6 @@ class Writer:
         self.write(header)
 
     def _open_file(self) -> FileIO:
-        """Open the file for appending, without following a symlink."""
         try:
             fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             # Checks that it is a regular file, and closes only the copy of the descriptor.
@@ -306,7 +292,6 @@ class Writer:
         return file
 
     def _clear_former_recording(self) -> None:
-        """Empty the file, and remove the content of its former recording."""
         head = read_at(self._file.fileno(), 64, 0)
         if head and b'"abp_recording"' not in head:
             raise UsageError(f"{self._path} exists and is not a recording; name another file")
@@ -333,10 +318,7 @@ class Writer:
         return round(time.monotonic() - self._began, 4)
 
     def write(self, line: Header | Entry) -> None:
-        """Append one line. Does nothing after :meth:`close`.
-
-        Raises :class:`TypeError` and :class:`ValueError` for values that JSON cannot hold.
-        """
+        """Does nothing after :meth:`close`. Raises :class:`TypeError` or :class:`ValueError` for what is not JSON."""
         if self._file.closed:
             return
         fields = line.model_dump(exclude_defaults=True)
@@ -348,7 +330,7 @@ class Writer:
             self._file.write(data)
 
     def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
-        """Store content and return its SHA-256. Equal content is stored once."""
+        """Returns the SHA-256. Equal content is stored once."""
         digest = hashlib.sha256()
         staged = f"{_STAGED}{secrets.token_hex(8)}"
         with _map_os_errors(self._content.root), self._content.folder(create=True) as folder:
@@ -373,11 +355,7 @@ class Writer:
 
 
 class Reader:
-    """Reader of one recording.
-
-    Every method raises :class:`~transports.errors.BadRecording`. Its message names the line and the repair, its
-    ``details["line"]`` the number of the line.
-    """
+    """Every method raises :class:`~transports.errors.BadRecording`, with the line's number in ``details["line"]``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -405,11 +383,9 @@ class Reader:
             logger.warning("%s ends in the middle of line %d, which is left out", path, len(lines) + 1)
 
     def error(self, line: int, what: str, fix: str = "undo the edit, or record again") -> BadRecording:
-        """Return the error for one line, with ``what`` is wrong and its ``fix``."""
         return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
 
     def _parse_header(self, data: bytes) -> Header:
-        """Return the header of the recording. Raises for another format than this version reads."""
         if has_more_values(data, MAX_ON_LOOP):
             raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
 
@@ -444,7 +420,7 @@ class Reader:
         return self.error(line, fault)
 
     def open_content(self, entry: ContentEntry, line: int) -> FileIO:
-        """Return the content of an entry as a file, open at its beginning. Raises if its SHA-256 has changed."""
+        """Raises if the SHA-256 of the content has changed."""
         path = self._content.root / str(entry.sha256)
         fix = "put the file back, or record again"
         with contextlib.ExitStack() as stack:
@@ -468,7 +444,7 @@ class Reader:
 
 
 def _hash_file(file: FileIO) -> str:
-    """Return the SHA-256 of a file, and go back to its beginning. Stops at the limit of a file that grows."""
+    """Goes back to the file's beginning. Stops at the limit of a file that grows."""
     digest = hashlib.sha256()
     while file.tell() <= _MAX_CONTENT and (chunk := file.read(_CHUNK)):
         digest.update(chunk)
@@ -477,7 +453,7 @@ def _hash_file(file: FileIO) -> str:
 
 
 def read_header(path: Path) -> Header | None:
-    """Return the header of a recording; ``None`` if it cannot be read, since opening it will raise the reason."""
+    """Returns ``None`` if it cannot be read, since opening the recording will raise the reason."""
     try:
         with open_regular(path) as file:
             return Header.model_validate_json(file.read(_CHUNK).partition(b"\n")[0])
@@ -490,7 +466,6 @@ def _folder(path: Path) -> Path:
 
 
 async def scrubbed(scrubber: Redactor, payload: object) -> object:
-    """Return a payload without its secrets. Much text is searched in a thread."""
     # Measured: 13 µs for each value.
     if is_larger(payload, 1000):
         return await asyncio.to_thread(scrubber.tree, payload)
@@ -499,18 +474,13 @@ async def scrubbed(scrubber: Redactor, payload: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ContentPacker:
-    """Packer that separates content from payloads and removes secrets from their texts.
-
-    ``store`` writes content and returns its SHA-256; for a replay it only computes the hash.
-    """
+    """``store`` writes content and returns its SHA-256; for a replay it only computes the hash."""
 
     store: Callable[[Iterable[bytes | memoryview]], str]
     scrubber: Redactor
 
     async def pack(self, payload: object, *, is_parameter: bool = False) -> tuple[object, list[ContentEntry]]:
-        """Return a payload as JSON, and its content.
-
-        With ``is_parameter`` content is recorded decoded, so that calls with the same bytes in different encodings
+        """With ``is_parameter`` content is recorded decoded, so that calls with the same bytes in different encodings
         match.
         """
         content: list[tuple[Place, object]] = []
@@ -534,7 +504,6 @@ class ContentPacker:
         raise TypeError(f"{type(value).__name__} cannot be recorded")
 
     async def _pack_binary(self, binary: BinaryData, place: list[str | int], is_parameter: bool) -> ContentEntry:
-        """Store the content of a binary, and return its entry without the description."""
         match binary.content:
             case Handle(id=handle, size=length):
                 return ContentEntry(path=place, kind="handle", handle=handle, length=length)
@@ -566,7 +535,7 @@ def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
 
 
 def _masked(chunks: Iterable[bytes | memoryview], known_secrets: KnownSecrets) -> Iterator[bytes | memoryview]:
-    """Yield content with known secrets masked, if it is small enough for that."""
+    """Larger content is not masked."""
     beginning = bytearray()
     rest = iter(chunks)
     for chunk in rest:
@@ -578,7 +547,6 @@ def _masked(chunks: Iterable[bytes | memoryview], known_secrets: KnownSecrets) -
 
 
 def _decoded_or_text(binary: BinaryData) -> Iterator[bytes]:
-    """Yield the decoded content of a binary; its text if that cannot be decoded."""
     try:
         yield from binary.chunks()
     except BadEncoding:
@@ -599,7 +567,7 @@ def _with_description(binary: BinaryData, entry: ContentEntry) -> ContentEntry:
 
 
 def _take_content_out(node: object, path: Place, content: list[tuple[Place, object]]) -> object:
-    """Return the tree with null in place of content, which is added to ``content``."""
+    """Content is replaced by null, and added to ``content``."""
     match node:
         case dict():
             return {str(key): _take_content_out(value, (*path, str(key)), content) for key, value in node.items()}
@@ -618,11 +586,7 @@ def _take_content_out(node: object, path: Place, content: list[tuple[Place, obje
 
 
 def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentEntry]) -> object:
-    """Return a payload with its content restored.
-
-    ``line`` is the payload's line in the file. Raises :class:`~transports.errors.BadRecording` if a place does not
-    exist.
-    """
+    """Raises :class:`~transports.errors.BadRecording` if a place does not exist. ``line`` is the payload's."""
     values: dict[Place, object] = {tuple(entry.path): unpack_content(reader, line, entry) for entry in leaves}
     try:
         return replace(payload, values)
@@ -631,7 +595,6 @@ def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentE
 
 
 def unpack_content(reader: Reader, line: int, entry: ContentEntry) -> object:
-    """Return one content. Raises :class:`~transports.errors.BadRecording` if its file is missing or was changed."""
     if entry.kind == "broken":
         return Broken(entry.reason)
     description = (entry.mime_type, entry.size, entry.filename, entry.extra)
@@ -651,7 +614,6 @@ def unpack_content(reader: Reader, line: int, entry: ContentEntry) -> object:
 
 
 def pack_discovery(discovery: Discovery, scrubber: Redactor) -> object:
-    """Return a discovery as JSON without secrets, for :func:`unpack_discovery`."""
     manifest = None
     if discovery.manifest is not None:
         manifest = discovery.manifest.model_dump(by_alias=True)
@@ -671,7 +633,7 @@ def pack_discovery(discovery: Discovery, scrubber: Redactor) -> object:
 
 
 def unpack_discovery(recorded: Mapping[str, Any]) -> Discovery:
-    """Return the discovery that was recorded. Raises :class:`~transports.errors.ProtocolError` if it was edited."""
+    """Raises :class:`~transports.errors.ProtocolError` if it was edited."""
     manifest: Manifest | None = None
     if recorded.get("manifest") is not None:
         manifest = parse(Manifest, recorded["manifest"], "the recorded manifest")

@@ -52,7 +52,7 @@ Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
 
 class _TeeStaged(Staged):
-    """Staged file that is also written to the file ``copy``. For downloads, which only write and reset."""
+    """For downloads, which only write and reset."""
 
     def __init__(self, staged: Staged, copy: Path) -> None:
         self._copy = copy
@@ -85,7 +85,7 @@ class _TeeStaged(Staged):
 
 
 class Recorder(WrappedTransport):
-    """Transport that delegates to ``wrapped`` and records everything but releases, cookies and the server's address.
+    """Records everything but releases, cookies and the server's address.
 
     Opening raises :class:`~transports.errors.UsageError` if the file exists and is not a recording, or if another
     session records to it. Every method may raise :class:`~transports.errors.StoreError`, since a recording with gaps is
@@ -125,8 +125,6 @@ class Recorder(WrappedTransport):
             self._writer.close()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request to the wrapped transport, and record it with its reply."""
-
         async def describe(reply: Message) -> Fields:
             fields = await self._reply_fields(reply)
             if message.type == "view/request":
@@ -143,7 +141,6 @@ class Recorder(WrappedTransport):
         )
 
     async def _warn_of_changed_document(self, request: Any, result: Any, fields: Fields) -> None:
-        """Log a warning if a document of a view is not recorded word for word."""
         if request["method"] != "resources/read":
             return
         if await asyncio.to_thread(_has_same_texts, result, fields):
@@ -172,7 +169,6 @@ class Recorder(WrappedTransport):
             yield message
 
     async def _record_event(self, writer: Writer, message: Message) -> None:
-        """Write an event of the app, without secrets; leave out one that is not JSON."""
         entry = EventEntry(at=writer.now, type=message.type, id=message.id)
         with self._skip_unrecordable(lambda _: None):
             if isinstance(message.payload, Effect):
@@ -182,10 +178,7 @@ class Recorder(WrappedTransport):
             writer.write(entry.model_copy(update=content))
 
     def discovering(self, discover: Discover) -> Discover:
-        """Return ``discover`` with its result recorded.
-
-        Must be called before the transport is opened; the returned function only afterwards.
-        """
+        """Must be called before the transport is opened; the returned function only afterwards."""
         self._discovers = True
 
         async def describe(discovery: Discovery) -> Fields:
@@ -231,11 +224,7 @@ class Recorder(WrappedTransport):
         id: str | None = None,
         payload: object = None,
     ) -> T:
-        """Record an operation, run it, and record its outcome.
-
-        ``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`. The other arguments
-        are fields of the :class:`~transports.recording._file.Operation`.
-        """
+        """``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`."""
         writer = self._writer
         if writer is None:
             raise Disconnected("the transport is not open; use it inside `async with`")
@@ -269,7 +258,7 @@ class Recorder(WrappedTransport):
 
     @contextmanager
     def _skip_unrecordable(self, instead: Callable[[NotRecorded], None]) -> Iterator[None]:
-        """Log values that JSON cannot hold and call ``instead``, so that they do not break the conversation."""
+        """Values that JSON cannot hold are logged, so that they do not break the conversation."""
         try:
             with parser_limits():
                 yield
@@ -279,7 +268,7 @@ class Recorder(WrappedTransport):
             instead(failure)
 
     def _record_state(self, writer: Writer) -> None:
-        """Record the page's address and the features if they have changed, as they may after each operation."""
+        """The address and the features may change with each operation."""
         self._follow()
         url = None if self.url is None else self._scrubber.text(self.url)
         state = {"url": url, **dataclasses.asdict(self.features)}
@@ -288,7 +277,6 @@ class Recorder(WrappedTransport):
             writer.write(EventEntry(at=writer.now, type=STATE, payload=state))
 
     async def _reply_fields(self, reply: Message) -> Fields:
-        """Return a reply as fields of an :class:`~transports.recording._file.Answer`, and store its content."""
         packer = self._packer
         payload, leaves = await packer.pack(reply.payload)
         fields: dict[str, object] = {
@@ -310,10 +298,7 @@ class Recorder(WrappedTransport):
 
 
 def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
-    """Return whether a resource was recorded with the same texts that were read.
-
-    A long text is recorded as a file, so it is compared by its hash.
-    """
+    """A long text is recorded as a file, so it is compared by its hash."""
     read_contents = result.get("contents")
     recorded_contents = fields["payload"].get("contents")
     if not isinstance(read_contents, list) or not isinstance(recorded_contents, list):

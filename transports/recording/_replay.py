@@ -62,10 +62,8 @@ _CHUNK = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class Action:
-    """A recorded operation with its outcome and its events.
-
-    ``start`` and ``end`` are the lines of the file at which it began and ended. Events before ``end`` come before the
-    answer, the others after it. ``outcome`` is ``None`` if the recording ends before the answer.
+    """``start`` and ``end`` are the lines of the file at which it began and ended. Events before ``end`` come before
+    the answer, the others after it. ``outcome`` is ``None`` if the recording ends before the answer.
     """
 
     operation: Operation
@@ -76,7 +74,7 @@ class Action:
 
     @property
     def call(self) -> str | None:
-        """Recorded ``callId`` of a call; ``None`` for other operations."""
+        """Recorded ``callId``."""
         if self.operation.type != "capabilities/call":
             return None
         call_id = members_of(members_of(self.operation.payload).get("options")).get("callId")
@@ -87,7 +85,7 @@ class _Grouping:
     """Groups the entries of a recording into actions: operations, each with its events and its outcome."""
 
     def __init__(self, reader: Reader) -> None:
-        #: Actions by the numbers of their operations.
+        #: By the numbers of their operations.
         self.actions: dict[int, Action] = {}
         self._reader = reader
         self._calls: dict[str, Action] = {}
@@ -133,7 +131,7 @@ class _Grouping:
 
 
 class Script:
-    """Actions of one recording. Each is taken once, equal actions in recorded order."""
+    """Each action is taken once, equal actions in recorded order."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -153,16 +151,15 @@ class Script:
         self._lines = sorted(starts + ends)
 
     def lines_between(self, start: int, end: int) -> Sequence[int]:
-        """Return the lines strictly between two lines at which an operation began or ended."""
+        """Both lines themselves are left out."""
         return self._lines[bisect.bisect_right(self._lines, start) : bisect.bisect_left(self._lines, end)]
 
     @property
     def end(self) -> int:
-        """The line after the last one."""
         return len(self._reader.entries) + 2
 
     def pause_before(self, line: int) -> float:
-        """Return the seconds between the line and the one before it."""
+        """Seconds since the line before it."""
         if line >= self.end:
             return 0.0
         # The first entry is on line 2, after the header.
@@ -171,9 +168,7 @@ class Script:
         return max(entry.at - previous_entry.at, 0.0)
 
     def take_next(self, operation: Operation) -> Action:
-        """Return the next recorded action that equals ``operation``, and remove it.
-
-        Raises :class:`~transports.errors.NotRecorded`."""
+        """Raises :class:`~transports.errors.NotRecorded`."""
         key = match_key(operation)
         unplayed = self._unplayed.get(key)
         if not unplayed:
@@ -185,7 +180,6 @@ class Script:
         return unplayed.popleft()
 
     def _not_recorded(self, operation: Operation, key: str) -> NotRecorded:
-        """Return the error for an operation without a recorded action: played too often, similar, or unknown."""
         name = _label(operation)
         path = self._reader.path
 
@@ -209,7 +203,6 @@ class Script:
         )
 
     def _nearest_action(self, operation: Operation) -> Action | None:
-        """Return the most similar recorded action of the same kind, preferably of the same name."""
         kind = (operation.kind, operation.type)
         same_kind = [action for action in self.actions if (action.operation.kind, action.operation.type) == kind]
         same_name = [action for action in same_kind if _label(action.operation) == _label(operation)]
@@ -221,7 +214,6 @@ class Script:
         return max(same_name or same_kind, key=similarity, default=None)
 
     def mismatch(self, recorded: Action, operation: Operation) -> NotRecorded:
-        """Return the error for an answer to the app that differs from the recorded one."""
         diff = _diff(recorded.operation, operation, recorded.start)
         return NotRecorded(
             f"the app got a different answer in {self._reader.path} (line {recorded.start}), so its reaction is "
@@ -231,15 +223,11 @@ class Script:
 
 
 def match_key(operation: Operation) -> str:
-    """Return the lookup key of an operation: for a call its capability and parameters (content by SHA-256)."""
     return f"{operation.kind} {operation.type} {_label(operation)} {encode_json(_comparable_parts(operation)).decode()}"
 
 
 def _comparable_parts(operation: Operation) -> object:
-    """Return the parts of an operation that decide whether it equals a recorded one.
-
-    Ids, timeouts, and the name and version of this library are left out: they differ in each run.
-    """
+    """Ids, timeouts, and the name and version of this library are left out: they differ in each run."""
     kind_and_type = (operation.kind, operation.type)
     if kind_and_type == ("notify", "shutdown"):
         return None
@@ -251,7 +239,6 @@ def _comparable_parts(operation: Operation) -> object:
 
 
 def _comparable_request(operation: Operation, payload: dict[str, Any]) -> object:
-    """Return the parts of a request, other than ``initialize``, that decide whether it equals a recorded one."""
     match operation.type:
         case "capabilities/call":
             return _comparable_call(operation, payload)
@@ -268,14 +255,13 @@ def _comparable_request(operation: Operation, payload: dict[str, Any]) -> object
 
 
 def _comparable_call(operation: Operation, payload: dict[str, Any]) -> object:
-    """Return the capability and the parameters of a call, with hashes in the places of content."""
     hashes: dict[Place, object] = {tuple(entry.path): {"sha256": entry.sha256} for entry in operation.leaves}
     hashed_payload: Any = replace(payload, hashes)
     return _canonical({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
 
 
 def _canonical(node: object) -> object:
-    """Return the tree with sorted keys and whole numbers as integers, so that equal JSON gives equal text."""
+    """Equal JSON gives equal text: keys are sorted, and whole numbers are integers."""
     match node:
         case dict():
             return {key: _canonical(node[key]) for key in sorted(node)}
@@ -288,7 +274,6 @@ def _canonical(node: object) -> object:
 
 
 def _label(operation: Operation) -> str:
-    """Return a display name: the capability of a call, the method of a view, or the kind of the operation."""
     payload = members_of(operation.payload)
     name = payload.get("capability")
     if not name and operation.type == "view/request":
@@ -301,7 +286,6 @@ def _comparable_text(operation: Operation) -> str:
 
 
 def _diff(recorded: Operation, operation: Operation, line: int) -> str:
-    """Return the differences from the recorded operation as a unified diff of at most 40 lines."""
     lines = difflib.unified_diff(
         _comparable_text(recorded).splitlines(),
         _comparable_text(operation).splitlines(),
@@ -324,8 +308,7 @@ def _diff(recorded: Operation, operation: Operation, line: int) -> str:
 
 
 def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
-    """Return whether the app answered ``TIMEOUT`` at the deadline of the call, which counts as a timeout of the call
-    (docs/protocol.md 3.4)."""
+    """An app's ``TIMEOUT`` at the deadline of the call counts as a timeout of the call (docs/protocol.md 3.4)."""
     error = members_of(members_of(answer.payload).get("error"))
     limit = members_of(members_of(action.operation.payload).get("options")).get("timeout")
     if error.get("code") != CallTimeout.code or not isinstance(limit, int):
@@ -334,7 +317,7 @@ def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
 
 
 def _operation_id(payload: object) -> str:
-    """Return the ``operationId`` of an event (docs/protocol.md 4.4), from its payload or its data."""
+    """The ``operationId`` of docs/protocol.md 4.4 is in the payload of an event, or in its data."""
     event = members_of(payload)
     operation_id = event.get("operationId", members_of(event.get("data")).get("operationId"))
     return operation_id if isinstance(operation_id, str) else ""
@@ -354,7 +337,6 @@ class ReplayProgress:
         self.closed = asyncio.Event()
 
     def mark_done(self, *lines: int | None) -> None:
-        """Mark lines as done and wake those that wait for them. ``None`` is ignored."""
         self._done.update(line for line in lines if line is not None)
         self._changed.set()
         self._changed = asyncio.Event()  # for the next waits
@@ -364,7 +346,7 @@ class ReplayProgress:
         self.mark_done()
 
     async def wait_until(self, line: int, before: deque[int]) -> None:
-        """Wait until the lines ``before`` a line are done, and remove them from the queue.
+        """``before`` are the unfinished lines before it; those that are done are removed.
 
         The limit for each line is a second without progress, since a program that behaves differently may never reach
         it. There is no limit for the answer to a question of the app, since a person may have to give it.
@@ -378,8 +360,7 @@ class ReplayProgress:
                 raise self.mismatches[question]
 
     async def _wait_for_line(self, line: int, timeout: float | None) -> None:
-        """Wait until a line is done. After ``timeout`` seconds without progress it counts as done, for later waits
-        too."""
+        """After ``timeout`` seconds without progress the line counts as done, for later waits too."""
         while line not in self._done and not self.closed.is_set():
             try:
                 async with asyncio.timeout(timeout):
@@ -389,15 +370,13 @@ class ReplayProgress:
 
 
 class ReplayTransport(Transport):
-    """Transport that plays a recording, once.
-
-    ``patterns`` are those of the :class:`Recording`. They are not read from the file, since a pattern in an untrusted
-    file could run for hours. Raises :class:`~transports.errors.NotRecorded` for operations that the recording does not
-    hold, and :class:`~transports.errors.BadRecording` if it cannot be read, or its content is missing or was changed.
+    """``patterns`` are those of the :class:`Recording`. They are not read from the file, since a pattern in an
+    untrusted file could run for hours. Raises :class:`~transports.errors.NotRecorded` for operations that the recording
+    does not hold, and :class:`~transports.errors.BadRecording` if it cannot be read, or its content is missing or was
+    changed.
     """
 
     name = "replay"
-    #: The source of the pages in which views are shown.
     views: PageSource | None = None
     _reader: Reader
     _script: Script
@@ -418,7 +397,7 @@ class ReplayTransport(Transport):
 
     @property
     def has_views(self) -> bool:
-        """True if the recorded transport serves views, which need a browser here, too."""
+        """Views need a browser here, too."""
         header = read_header(self._path)
         return header is not None and header.server
 
@@ -428,7 +407,7 @@ class ReplayTransport(Transport):
         return self._url
 
     async def open(self) -> None:
-        """Read the recording. Raises the recorded error if opening failed."""
+        """Raises the recorded error if opening failed."""
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
         scrubber = Recording(self._path, reader.header.fields, self._patterns).scrubber(NO_SECRETS)
         self._packer = ContentPacker(hash_content, scrubber)
@@ -438,14 +417,12 @@ class ReplayTransport(Transport):
         await self._play(Operation(n=0, kind="open"))
 
     async def aclose(self) -> None:
-        """End every wait and cancel later events."""
         if self._open.is_set():
             self._progress.close()
         await cancel_and_wait(self._tasks)
         self._events.put_nowait(None)
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Return the recorded reply, or raise the recorded error."""
         if not self._open.is_set() or self._progress.closed.is_set():
             raise Disconnected("the transport is closed; connect again", sent=False)
         payload: Any = message.payload
@@ -471,14 +448,14 @@ class ReplayTransport(Transport):
         return reply
 
     def _restore_server_call(self, action: Action, answer: Answer) -> ServerCall:
-        """Return the call of an MCP server with which a view was opened. It blocks."""
+        """It blocks."""
         line = action.end or action.start
         recorded = self._require_object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
         values = {field.name: self._require_object(line, recorded.get(field.name)) for field in fields(ServerCall)}
         return ServerCall(**values)
 
     def _restore_reply(self, action: Action, answer: Answer) -> Message:
-        """Return the reply that was recorded, with its content from the files. It blocks."""
+        """It blocks."""
         line = action.end or action.start
         payload = unpack(self._reader, line, answer.payload, answer.leaves)
         outputs = [unpack_content(self._reader, line, entry) for entry in answer.outputs]
@@ -491,7 +468,7 @@ class ReplayTransport(Transport):
         )
 
     async def notify(self, message: Message) -> None:
-        """Compare a message with the recorded one. A different answer to a question of the app fails its call."""
+        """A different answer to a question of the app fails its call."""
         operation = await self._operation_for("notify", message.payload, message)
         if message.type == "shutdown":
             return
@@ -507,14 +484,12 @@ class ReplayTransport(Transport):
             self._progress.mark_done(recorded.start, recorded.end)
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield the recorded events, each at its point of the conversation."""
         self._listening = True
         while (message := await self._events.get()) is not None:
             yield message
             self._events.task_done()
 
     def discovering(self) -> Callable[[], Awaitable[Discovery]] | None:
-        """Return what reads the recorded manifest of the page; ``None`` if none was recorded."""
         header = read_header(self._path)
         if header is None or not header.discovers:
             return None
@@ -533,7 +508,6 @@ class ReplayTransport(Transport):
             await asyncio.to_thread(shutil.copyfileobj, source, file, _CHUNK)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
-        """Write the recorded download to ``staged``. ``fetch`` is not used."""
         operation = await self._operation_for("download", {"url": reference.url})
         action, answer = await self._play(operation)
         with await self._open_content(action, answer) as file:
@@ -559,7 +533,6 @@ class ReplayTransport(Transport):
     # --- playing ------------------------------------------------------------------------------------------------------
 
     async def _operation_for(self, kind: Kind, payload: object, message: Message | None = None) -> Operation:
-        """Return an operation as it would have been recorded, to find the recorded one."""
         packed_payload, leaves = await self._packer.pack(payload, is_parameter=True)
         operation = Operation(n=0, kind=kind, payload=packed_payload, leaves=leaves)
         if message is None:
@@ -567,7 +540,6 @@ class ReplayTransport(Transport):
         return operation.model_copy(update={"type": message.type, "id": message.id})
 
     async def _play(self, operation: Operation) -> tuple[Action, Answer]:
-        """Play the recorded action that equals ``operation``: its events, then its answer or its error."""
         action = self._script.take_next(operation)
         self._note_call_ids(action, operation)
         self._progress.mark_done(action.start)
@@ -583,7 +555,6 @@ class ReplayTransport(Transport):
                 spawn(self._play_late_events(end, late_events), self._tasks)
 
     def _note_call_ids(self, action: Action, operation: Operation) -> None:
-        """Remember which current call plays which recorded one."""
         # An action also knows how to find the id in an operation.
         current_id = Action(operation, 0).call
         if action.call is not None and current_id is not None:
@@ -591,7 +562,7 @@ class ReplayTransport(Transport):
             self._recorded_ids[current_id] = action.call
 
     async def _play_until_answer(self, action: Action, end: int) -> None:
-        """Emit the events of an action before its answer on line ``end``, and wait until the answer is due."""
+        """``end`` is the line of the answer."""
         lines_before = deque(self._script.lines_between(action.start, end))  # wait_until() takes from it
         for line, event in action.events:
             if line < end:
@@ -605,7 +576,6 @@ class ReplayTransport(Transport):
                 await asyncio.sleep(min(self._script.pause_before(end), 0.3))
 
     async def _outcome_of(self, action: Action) -> Answer:
-        """Return the answer of an action, or raise its recorded error."""
         match action.outcome:
             case Answer() as answer:
                 return answer
@@ -619,7 +589,7 @@ class ReplayTransport(Transport):
         )
 
     async def _play_late_events(self, end: int, late_events: Sequence[tuple[int, EventEntry]]) -> None:
-        """Emit the events that came after the answer, which is on line ``end``."""
+        """``end`` is the line of the answer."""
         last_line, _ = late_events[-1]
         lines_before = deque(self._script.lines_between(end, last_line))
         for line, event in late_events:
@@ -627,7 +597,7 @@ class ReplayTransport(Transport):
             self._emit(line, event)
 
     def _emit(self, line: int, event: EventEntry) -> None:
-        """Pass an event on to the consumer. A change of the transport's state is applied here instead."""
+        """A change of the transport's state is applied here instead of emitted."""
         payload: Any = self._with_current_ids(event.payload)
         if event.type == STATE:
             state = self._require_object(line, payload)

@@ -21,11 +21,9 @@ from websockets.asyncio.client import ClientConnection
 from websockets.frames import CloseCode, Opcode
 from websockets.protocol import State
 
-#: Bytes read from the socket at a time.
 _BUFFER_BYTES = 64 * 1024
 _FIN = 0x80
 _PONG = _FIN | Opcode.PONG
-#: First bytes of control frames.
 _CONTROL = {_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _PONG}
 #: Bytes per second that the slowest peer reads, and the seconds that it gets at most for what was sent before a ping.
 #: The pong comes after all of that, and buffers on the way, of some megabytes, hide how much the peer has read.
@@ -38,7 +36,7 @@ OnMessage: TypeAlias = Callable[[bytes, bool], bool]
 
 
 class _Head(NamedTuple):
-    """Head of a frame: its first byte, the position of its payload in the buffer, and the length of the payload."""
+    """``payload`` is its position in the buffer."""
 
     first: int
     payload: int
@@ -50,10 +48,7 @@ class _Head(NamedTuple):
 
 
 class Connection(ClientConnection, asyncio.BufferedProtocol):
-    """Connection for ``websockets.connect(create_connection=…)``. ``on_message`` gets its messages.
-
-    ``message_limit`` limits a message in bytes, whatever its number of frames.
-    """
+    """For ``websockets.connect(create_connection=…)``. ``message_limit`` is in bytes, for all frames of a message."""
 
     def __init__(self, *args: Any, on_message: OnMessage, message_limit: int, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -88,11 +83,10 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     async def receive(self) -> tuple[bytes, bool]:
-        """Return the next message that ``on_message`` has declined, and whether it is text. Reading pauses from its
-        arrival to the next call.
+        """Return the next message that ``on_message`` has declined, and whether it is text.
 
-        Raises the exception of ``on_message``, if any, and :class:`websockets.exceptions.ConnectionClosed` once the
-        connection is closed.
+        Reading pauses from its arrival to the next call. Raises the exception of ``on_message``, if any, and
+        :class:`websockets.exceptions.ConnectionClosed` once the connection is closed.
         """
         while not self._declined:
             if self._error is not None:
@@ -112,7 +106,6 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return self._buffer[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process the bytes that have arrived (:class:`asyncio.BufferedProtocol`)."""
         self._reads += 1
         self._end += nbytes
         if self._reads_frames or self._read_response():
@@ -121,7 +114,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 self._changed.set()
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes of an event loop that calls this instead of filling the buffer (uvloop)."""
+        """For an event loop that calls this instead of filling the buffer (uvloop)."""
         rest = memoryview(data)
         while rest:
             size = min(len(rest), _BUFFER_BYTES - self._end)
@@ -162,7 +155,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return True
 
     def _read_frames(self) -> None:
-        """Process the frames in the buffer. Only an incomplete head or control frame stays there."""
+        """Only an incomplete head or control frame stays in the buffer."""
         max_control = 125  # bytes of the payload of a control frame (RFC 6455 §5.5)
         start = 0
         end = self._end
@@ -187,7 +180,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             self._buffer[: self._end] = self._buffer[start:end]
 
     def _read_head(self, start: int, end: int) -> _Head | None:
-        """Return the head of the frame at ``start``; ``None`` if it is incomplete, or the connection has failed."""
+        """Returns ``None`` if the head is incomplete, or the connection has failed."""
         # The head has two bytes, and 2 or 8 more for a length that does not fit into 7 bits (RFC 6455 §5.2).
         if end - start < 2:
             return None
@@ -205,7 +198,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return _Head(self._buffer[start], payload, length)
 
     def _read_message_frame(self, head: _Head, start: int, end: int) -> int:
-        """Read a frame of a message as far as it has arrived. Return the position after what was read."""
+        """Reads as far as the frame has arrived, and returns the position after that."""
         opcode = head.first & ~_FIN
         is_last = head.first >= _FIN
         if not self._is_expected(opcode):
@@ -232,7 +225,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return self._message.tell()
 
     def _begin_frame(self, opcode: int, is_last: bool, length: int) -> None:
-        """Remember a frame whose payload arrives in pieces, or that is a part of a message."""
+        """For a frame whose payload arrives in pieces, or that is a part of a message."""
         if self._message is None:
             self._message = io.BytesIO()
             self._is_text = opcode == Opcode.TEXT
@@ -240,10 +233,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._missing = length
 
     def _read_payload(self, start: int, end: int) -> int:
-        """Add bytes of the current frame to its message, and deliver the message if it is whole.
-
-        Returns the position after the bytes.
-        """
+        """Delivers the message if it is whole. Returns the position after the bytes of the frame."""
         assert self._message is not None
         end = min(end, start + self._missing)
         self._message.write(self._buffer[start:end])
@@ -262,7 +252,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._reads_frames = self._is_open
 
     def _fail(self, code: CloseCode, reason: str) -> None:
-        """End the connection because of an invalid frame (RFC 6455 §7.1.7). The library discards the rest."""
+        """RFC 6455 §7.1.7. The library discards the rest."""
         self._reads_frames = False
         self.protocol.fail(code, reason)
         # Writes the closing frame, and sets the deadline for the peer's answer.
@@ -270,7 +260,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._changed.set()
 
     def _deliver(self, message: bytes, is_text: bool) -> None:
-        """Give a message to ``on_message``, or to :meth:`receive` if it declines or an earlier message still waits."""
+        """The message goes to :meth:`receive` if ``on_message`` declines it or an earlier one still waits."""
         try:
             if not self._declined and self._on_message(message, is_text):
                 return
@@ -287,7 +277,6 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._changed.set()
 
     async def close(self, code: CloseCode | int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
-        """Close the connection, and wait until it is closed."""
         # The library aborts a closed transport, which asyncio does not allow if bytes were to be written at its end.
         with suppress(AttributeError):
             await super().close(code, reason)
@@ -296,23 +285,17 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     @property
     def can_send_now(self) -> bool:
-        """True if the connection is open and the peer reads what is sent."""
+        """Whether the connection is open and the peer reads what is sent."""
         return self._is_open and not self._is_slow
 
     def send_now(self, text: bytes) -> None:
-        """Send a text message without waiting, if :attr:`can_send_now`.
-
-        With the library's ``send`` 100 calls at once take 18 % longer.
-        """
+        """Only if :attr:`can_send_now`. With the library's ``send`` 100 calls at once take 18 % longer."""
         self._sent += len(text)
         self.protocol.send_text(text)
         self.send_data()
 
     async def send_text(self, text: bytes) -> None:
-        """Send a text message, and wait while the peer reads too slowly.
-
-        Raises :class:`websockets.exceptions.ConnectionClosed`.
-        """
+        """Waits while the peer reads too slowly. Raises :class:`websockets.exceptions.ConnectionClosed`."""
         self._sent += len(text)
         try:
             await self.send(text, text=True)
@@ -330,10 +313,8 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     # --- life of the peer ---------------------------------------------------------------------------------------------
 
     async def keepalive(self) -> None:
-        """Ping the peer every ``ping_interval`` seconds, and give it up if it is silent then.
-
-        This replaces the library's, for which only the pong is a sign of life: that comes after a large message in
-        either direction, and may take longer than any timeout.
+        """Replaces the library's, for which only the pong is a sign of life: that comes after a large message in either
+        direction, and may take longer than any timeout.
         """
         assert self.ping_interval is not None and self.ping_timeout is not None
         while True:
@@ -349,7 +330,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 return
 
     async def _is_alive(self, timeout: float) -> bool:
-        """Return whether a byte arrives, at most ``timeout`` seconds after the peer has read what was sent before."""
+        """Returns whether a byte arrives, at most ``timeout`` seconds after the peer has read what was sent before."""
         reads_before = self._reads
         unread = max(self._sent - self._read_by_peer, 0)
         patience = timeout + min(unread / _SLOWEST_RATE, _MAX_EXTRA)
@@ -370,9 +351,9 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return True
 
     def _bytes_taken(self) -> int:
-        """Return the number of bytes that have left for the peer: on Linux those that its system has acknowledged.
-
-        The write buffer of asyncio does not tell with TLS, which passes everything on at once."""
+        """On Linux those that the peer's system has acknowledged: with TLS the write buffer of asyncio passes
+        everything on at once.
+        """
         if sys.platform != "linux":
             return self._sent - self.transport.get_write_buffer_size()
         connection = self.transport.get_extra_info("socket")

@@ -67,7 +67,7 @@ logger = logging.getLogger("transports.websocket")
 
 
 class _Handshake(connect):
-    """Handshake that does not follow redirects; :func:`open_connection` does, with rules of its own."""
+    """Does not follow redirects; :func:`open_connection` does, with rules of its own."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -76,11 +76,10 @@ class _Handshake(connect):
 async def open_connection(
     url: str, *, headers: Mapping[str, str], timeout: float, options: Mapping[str, Any]
 ) -> ClientConnection:
-    """Open a connection to ``url``, following redirects, within ``timeout`` seconds.
+    """Open a connection, following redirects, within ``timeout`` seconds.
 
-    ``headers`` are sent to the origin of ``url``, until the first redirect away from it. ``options`` are those of the
-    library. Raises :class:`~transports.errors.ConnectFailed` for a redirect that is not followed, and the errors of the
-    library.
+    ``headers`` are sent to the origin of ``url``, until the first redirect away from it. Raises
+    :class:`~transports.errors.ConnectFailed` for a redirect that is not followed, and the errors of the library.
     """
     max_redirects = 5
     headers_to_send: Mapping[str, str] | None = headers
@@ -103,10 +102,7 @@ async def open_connection(
 
 
 def _redirect_address(url: str, location: str) -> str:
-    """Return the address that ``url`` redirects to.
-
-    Raises :class:`~transports.errors.ConnectFailed` for one that is not followed.
-    """
+    """Raises :class:`~transports.errors.ConnectFailed` for an address that is not followed."""
     try:
         target = urljoin(url, location)
         is_secure = parse_uri(target).secure
@@ -131,7 +127,6 @@ def _redirect_address(url: str, location: str) -> str:
 
 
 def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
-    """Return the error for a connection that could not be opened. ``timeout`` is the limit in seconds."""
     address = redact_url(url)
     # Reasons that OpenSSL reports for an answer without TLS.
     no_tls = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
@@ -202,7 +197,7 @@ _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
 def answered_requests(data: bytes) -> set[str]:
-    """Return the ids near the beginning and the end of an unparsable message, which may be several replies in one."""
+    """Returns ids near the beginning and the end of an unparsable message, which may be several replies in one."""
     ids = _ID_PATTERN.findall(data[:4096]) + _ID_PATTERN.findall(data[-4096:])
     return {request_id.decode(errors="replace") for request_id in ids}
 
@@ -217,7 +212,6 @@ _OF_HANDSHAKE = frozenset(
 
 
 def _check_headers(headers: Mapping[str, str], url: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` for headers that cannot be sent, or would be sent twice."""
     check_headers(headers, redact_url(url))
     names = [name.lower() for name in headers]
     for name in names:
@@ -242,9 +236,7 @@ _SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
 
 
 def _delays() -> Iterator[float]:
-    """Yield the seconds to wait before each attempt to connect again.
-
-    They grow and are jittered. In the first minute they stay short, to notice a restarted server within a second."""
+    """They grow and are jittered. In the first minute they stay short, to notice a restarted server within a second."""
     lost_at = time.monotonic()
     for attempt in count(1):
         is_recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
@@ -252,8 +244,6 @@ def _delays() -> Iterator[float]:
 
 
 class _Refusal(NamedTuple):
-    """Refusal of a request by an app that closed the connection because of its size, and the text of its error."""
-
     request_id: str
     text: str
 
@@ -335,7 +325,6 @@ class WebSocketTransport(Transport):
         self._has_unknown_types = False
         self._send_lock = asyncio.Lock()
         self._state: State = "closed"
-        #: Why there is no connection, if there is none.
         self._loss = _CLOSED
 
     @property
@@ -379,7 +368,6 @@ class WebSocketTransport(Transport):
         self._read_task = begin(self._keep_connected(self._connection), self._fail)
 
     async def _connect(self) -> Connection:
-        """Open a connection. Raises :class:`~transports.errors.ConnectFailed`."""
         try:
             connection = await open_connection(
                 self._target, headers=self._headers, timeout=self._timeout, options=self._options
@@ -394,7 +382,6 @@ class WebSocketTransport(Transport):
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     async def _keep_connected(self, connection: Connection | None) -> None:
-        """Read until the transport is closed, and reopen the connection when it breaks."""
         delays = _delays()
         while connection is not None:
             opened_at = time.monotonic()
@@ -419,7 +406,7 @@ class WebSocketTransport(Transport):
         self._events.put_nowait(None)
 
     def _fail(self, error: BaseException) -> None:
-        """End the requests and events after a bug in the task that reads the connection."""
+        """After a bug in the task that reads the connection."""
         self._connection = None
         self._state = "closed"
         self._loss = f"reading the connection failed ({type(error).__name__}); connect again"
@@ -432,7 +419,7 @@ class WebSocketTransport(Transport):
         self._events.put_nowait(Message(kind, {"state": state, "reason": error.message if error else ""}))
 
     async def _connect_again(self, delays: Iterator[float]) -> Connection | None:
-        """Return a new connection, after attempts with back-off; ``None`` once the transport is closed."""
+        """Returns ``None`` once the transport is closed."""
         for delay in delays:
             await asyncio.sleep(delay)
             if self._state == "closed":
@@ -448,7 +435,7 @@ class WebSocketTransport(Transport):
         return None
 
     async def _receive_until_closed(self, connection: Connection) -> ABPError:
-        """Receive messages until the connection ends. Return the error that ended it."""
+        """Returns the error that ended the connection."""
         try:
             while True:
                 data, is_text = await connection.receive()
@@ -471,7 +458,7 @@ class WebSocketTransport(Transport):
             return self._lost_error("reading from the connection failed, so it was closed")
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
-        """Return the error for requests in progress at the end of the connection (RFC 6455 §7.4.1)."""
+        """The error for requests in progress at the end of the connection (RFC 6455 §7.4.1)."""
         close_frame = closed.rcvd or closed.sent
         code = close_frame.code if close_frame else CloseCode.ABNORMAL_CLOSURE.value
 
@@ -495,7 +482,7 @@ class WebSocketTransport(Transport):
         return self._lost_error(f"the connection is gone (code {code}{_reason_of(closed)})")
 
     def _note_refusal(self, closed: ConnectionClosed) -> None:
-        """If the app has closed the connection because of the size of a request, note it: the largest under way."""
+        """If the app has closed the connection because of the size of a request, that was the largest under way."""
         is_for_size = closed.rcvd is not None and closed.rcvd.code == CloseCode.MESSAGE_TOO_BIG
         if not is_for_size or _is_closed_here(closed) or self._refusal is not None or not self._sizes:
             return
@@ -511,10 +498,7 @@ class WebSocketTransport(Transport):
         return Disconnected(f"{event}; {advice}")
 
     def _on_message(self, data: bytes, is_text: bool) -> bool:
-        """Handle a message in the event loop; return false for a large one.
-
-        Raises :class:`UnicodeDecodeError` for text that is not valid UTF-8, for which the connection must be closed.
-        """
+        """Returns false for a large message. Raises :class:`UnicodeDecodeError` for text that is not valid UTF-8."""
         if len(data) > PARSED_ON_LOOP:
             return False
         try:
@@ -528,7 +512,6 @@ class WebSocketTransport(Transport):
         return True
 
     async def _handle_large(self, data: bytes, is_text: bool) -> None:
-        """Handle a large message as :meth:`_on_message` does, parsed in a thread."""
         try:
             message = await asyncio.to_thread(decode_envelope, data)
         except Exception as error:  # noqa: BLE001 - as above
@@ -539,7 +522,6 @@ class WebSocketTransport(Transport):
             self._deliver(message)
 
     def _deliver(self, message: Message) -> None:
-        """Give a reply to its request, and an event of the app to :meth:`events`. Other messages are logged."""
         outcome = self._pending.deliver(message)
         if outcome == "delivered":
             return
@@ -557,7 +539,7 @@ class WebSocketTransport(Transport):
             )
 
     def _refuse(self, data: bytes, reason: Exception) -> None:
-        """Ignore an unreadable message. The requests that it answers fail now, not at their timeouts."""
+        """The requests that the message answers fail now, not at their timeouts."""
         error = reason
         if not isinstance(error, ProtocolError):
             error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
@@ -597,7 +579,7 @@ class WebSocketTransport(Transport):
             self._sizes.pop(message.id or "", None)
 
     def _send(self, message: Message) -> Awaitable[None] | None:
-        """Send a message now, or return an awaitable that sends it, for files (read in a thread) or a slow peer."""
+        """Sends now, or returns an awaitable that sends, for files (read in a thread) or a slow peer."""
         connection = self._connection
         if connection is None:
             raise Disconnected(self._loss, sent=False)
@@ -612,7 +594,6 @@ class WebSocketTransport(Transport):
         return None
 
     async def _send_later(self, connection: Connection, message: Message) -> None:
-        """Send a message after the earlier ones, once the peer reads."""
         # Messages wait here unencoded: a slow peer costs time, not memory.
         async with self._send_lock:
             if message.content:
@@ -628,7 +609,6 @@ class WebSocketTransport(Transport):
                 raise self._close_error(closed) from None
 
     def _encode(self, message: Message) -> bytes:
-        """Return a message as JSON, and remember its size."""
         text = encode_envelope(message)
         self._sizes[message.id or ""] = len(text)
         return text
@@ -658,7 +638,6 @@ def _is_closed_here(closed: ConnectionClosed) -> bool:
 
 
 def _reason_of(closed: ConnectionClosed) -> str:
-    """Return the app's reason for closing a connection, after a colon; empty without one."""
     if closed.rcvd is None or not closed.rcvd.reason:
         return ""
     return f": {closed.rcvd.reason[:80]}"

@@ -48,7 +48,7 @@ def decode_with_runs(
     """Parse UTF-8 JSON, passing long runs of base64 to ``on_run`` as views of ``data``.
 
     A text is a run if it has 128 KiB or more, no escapes and a valid length for base64, and if ``key`` matches the end
-    of the JSON before it. Raises :class:`~transports.errors.ProtocolError` as :func:`.decode_json`.
+    of the JSON before it. Raises :class:`~transports.errors.ProtocolError`.
     """
     if len(data) <= _SHORTEST_RUN:
         return decode_json(data, max_values=max_values, max_levels=max_levels)
@@ -62,10 +62,6 @@ def decode_with_runs(
 
 
 def decode_run(run: memoryview) -> str:
-    """Return a run as text, if it is not content after all.
-
-    Raises :class:`~transports.errors.ProtocolError` if it is not valid UTF-8.
-    """
     try:
         return str(run, "utf-8")
     except UnicodeDecodeError as error:
@@ -73,10 +69,7 @@ def decode_run(run: memoryview) -> str:
 
 
 def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[bytes, list[memoryview]]:
-    """Return ``data`` with every run replaced by ``marker`` and its number, and the runs.
-
-    A run contains no escapes, so it ends at the next quotation mark.
-    """
+    """Each run is replaced by ``marker`` and its number."""
     runs: list[memoryview] = []
     parts: list[bytes] = []
     copied = 0
@@ -103,7 +96,6 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
 
 
 def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> None:
-    """Replace the markers in ``tree`` in place."""
     for node in objects_in(tree):
         for key, value in node.items():
             if isinstance(value, str) and value.startswith(marker):
@@ -132,10 +124,7 @@ def encode_envelope(message: Message) -> bytes:
 
 
 def to_descriptor(binary: object) -> dict[str, object]:
-    """Return the content of a parameter as a descriptor (docs/protocol.md 9.2). Reads the file of the content.
-
-    A descriptor is ``{content, mimeType, encoding: "base64", size?, filename?}``.
-    """
+    """Return ``{content, mimeType, encoding: "base64", …}`` (docs/protocol.md 9.2). Reads the file of the content."""
     assert isinstance(binary, BinaryData)
     if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
         content = binary.content.text
@@ -181,7 +170,7 @@ def decode_envelope(data: bytes) -> Message:
 
 
 def _is_listing(data: bytes) -> bool:
-    """Return whether a message has the type of a list of capabilities, near its beginning or its end."""
+    """The type is near the beginning or the end of a message."""
     # Each value takes a byte at least, so a short message needs no higher limit.
     if len(data) <= MAX_VALUES:
         return False
@@ -189,7 +178,7 @@ def _is_listing(data: bytes) -> bool:
 
 
 def _content_of_run(node: dict[str, object], _: str, run: memoryview) -> object:
-    """Return a run as content if the fields beside it declare base64 (docs/protocol.md 9.2), otherwise as text."""
+    """A run is content if the fields beside it declare base64 (docs/protocol.md 9.2), otherwise text."""
     is_declared = declares_base64(node.get("mimeType"), node.get("encoding"))
     if is_declared and _NOT_PLAIN_BASE64.search(run[:_SHORTEST_RUN]) is None:
         return BinaryData(Encoded(run, "base64"))

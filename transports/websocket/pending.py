@@ -89,7 +89,6 @@ class PendingReplies:
         return outcome
 
     def _match(self, message: Message) -> Outcome:
-        """Give a reply to its pending request, if there is one, and return the outcome."""
         request_type = _REQUEST_OF_REPLY.get(message.type)
         if request_type is None:
             return "event"
