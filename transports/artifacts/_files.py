@@ -184,6 +184,7 @@ def belongs_to_us(status: os.stat_result) -> bool:
 
 
 def foreign_owner(path: Path) -> str | None:
+    """Return the name of the user; ``None`` if that is this user, or unknown."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -211,6 +211,7 @@ def _too_deep(path: Place) -> ProtocolError:
 
 
 def content_value(node: object) -> BinaryData | None:
+    """Return a value that is content by its type; ``None`` for any other."""
     match node:
         case BinaryData():
             return node

@@ -267,6 +267,7 @@ class Resources:
         return capabilities.merge(generated)
 
     async def call(self, call: Call, params: Mapping[str, Any]) -> Result:
+        """Answer the call of a generated capability."""
         if call.capability == "resources.read":
             return await self._read_resource(
                 params["uri"],

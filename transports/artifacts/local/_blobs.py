@@ -206,6 +206,7 @@ def _renew_state(lock: int) -> bytes:
 
 
 def _ids_with_lock(folders: StoreFolders, digits: str) -> set[str]:
+    """Return the ids with metadata whose content has the lock of these two digits."""
     # Most names are left out by this look at them, which is much faster than taking them apart.
     names = [name for name in folders.meta.names() if f"_{digits}" in name]
     keys = [name.removesuffix(".json") for name in names]
@@ -475,6 +476,7 @@ def _is_shared(folders: StoreFolders, metadata: Metadata, known_ids: Collection[
 
 
 def _quarantine_content(folders: StoreFolders, digest: str) -> None:
+    """Move content and remove its readable names, except what is open on Windows."""
     with suppress(PermissionError):
         folders.blobs.move(digest, folders.quarantine, digest)
     for name in folders.root.names():

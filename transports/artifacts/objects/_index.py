@@ -263,6 +263,7 @@ class StoreIndex:
         return [str(key) for (key,) in await self._select(sql, seconds)]
 
     async def give_up(self, seconds: float) -> None:
+        """Drop the announcements that are at least ``seconds`` old."""
         sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 
