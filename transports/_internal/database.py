@@ -348,6 +348,7 @@ class PostgresUrl:
 
     @classmethod
     def read(cls, url: str) -> Self:
+        """Never raises."""
         scheme, mark, rest = url.partition("://")
         # The place begins after one of the @, or at once if there is no user.
         possible_starts = [0, *(at_sign.end() for at_sign in re.finditer("@", rest))]
@@ -533,6 +534,7 @@ class PostgresConnection:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
     def mapped_error(self, error: Exception, *, retryable: bool = False) -> ABPError:
+        """The message holds no secrets."""
         if self._secrets is None:
             reason = type(error).__name__
         else:

@@ -40,6 +40,7 @@ def to_text(content: bytes) -> str:
 
 
 def _utf16_pattern(mark: bytes) -> bytes:
+    """Match a surrogate pair in UTF-16, or one unit, each unit as four digits after a mark."""
     high = mark + rb"[dD][89abAB][0-9A-Fa-f]{2}"
     low = mark + rb"[dD][c-fC-F][0-9A-Fa-f]{2}"
     return high + low + b"|" + mark + rb"[0-9A-Fa-f]{4}"
@@ -175,6 +176,7 @@ def _with_plus(content: bytes) -> bytes:
 
 
 def _find_needles(content: bytes, needles: Mapping[bytes, str]) -> Iterator[Occurrence]:
+    """Spaces in ``needles`` are ``+``."""
     content = _with_plus(content)
     for needle, label in needles.items():
         start = content.find(needle)
@@ -459,6 +461,8 @@ _MaskFile: TypeAlias = Callable[[str, bool], str | None]
 
 
 class _Tree:
+    """Masking of JSON values: their texts are gathered, searched together, and put back."""
+
     def __init__(
         self,
         keep: Callable[[str], bool] | None,

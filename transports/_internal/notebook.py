@@ -46,6 +46,8 @@ _CELL = f"text-align: left; vertical-align: top; padding: 2px 10px; border-botto
 
 
 class Html(str):
+    """Markup made here, which is not escaped again."""
+
     __slots__ = ()
 
 
@@ -254,6 +256,7 @@ class ProgressBar:
                 self._draw()
 
     def _draw(self) -> None:
+        """The caller holds the lock."""
         self._drawn = time.monotonic()
         if self._handle is not None:
             self._context.run(self._handle.update, self._output(), raw=True)

@@ -22,6 +22,7 @@ class LoadedPlugin:
 
 
 def installed_plugins(group: str) -> list[str]:
+    """The plug-ins are not imported."""
     return sorted(_entry_points(group).names)
 
 

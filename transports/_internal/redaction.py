@@ -104,6 +104,7 @@ class Redactor:
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
     def hide(self, value: object) -> str:
+        """What the rules replace, they replace by this method."""
         return REDACTED
 
     def is_secret(self, name: str) -> bool:
@@ -122,6 +123,7 @@ class Redactor:
         return self.text_by_rules(self.known.text(text))
 
     def text_by_rules(self, text: str) -> str:
+        """Known values stay."""
         # The caller's patterns come first, so that they match the original text.
         if self._more_patterns:
             text = self.text_by_patterns(text)

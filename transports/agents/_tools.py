@@ -500,6 +500,7 @@ def _named_files(schema: Mapping[str, object], value: object, place: Place = ())
 
 
 def _is_base64(schema: Mapping[str, object]) -> bool:
+    """MCP servers take files as texts in base64."""
     if schema.get("type") != "string":
         return False
     return schema.get("contentEncoding") == "base64" or schema.get("format") in ("byte", "binary", "base64")

@@ -139,6 +139,7 @@ def require_input(path: Path) -> None:
 
 
 def spool_stream(stream: IO[bytes], path: Path) -> Path:
+    """The run can then be resumed without the stream."""
     with _writing_file(path) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     return path
@@ -474,6 +475,8 @@ def manifest_line(row: Row) -> dict[str, JSONValue]:
 
 
 class _Statistics:
+    """Statistics of a run for its report, in 8 bytes per job."""
+
     def __init__(self) -> None:
         self._states: Counter[str] = Counter()
         self._codes: Counter[str] = Counter()

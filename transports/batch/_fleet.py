@@ -324,6 +324,7 @@ class Member:
             self._drained.set()
 
     def replace(self, slot: Slot) -> None:
+        """Replace a slot whose session does not end by an empty one."""
         self.slots[self.slots.index(slot)] = Slot(self)
         self.end_lease(slot)
 
@@ -427,6 +428,7 @@ class Slots:
                 waiter.granted.set_exception(error())
 
     def grant(self) -> None:
+        """The oldest call comes first, except for warm sessions."""
         while self._waiters:
             waiter = self._next_waiter()
             slot = self._find_slot(waiter.target)
@@ -586,6 +588,7 @@ class Fleet:
             self._growing = False
 
     async def _try_to_start(self, source: Source) -> None:
+        """If it fails and there is no other browser or source, all waiting calls fail."""
         try:
             await self._start_browser(source)
         except ABPError as error:

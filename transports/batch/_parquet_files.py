@@ -30,6 +30,8 @@ _SCALAR_TYPES = {bool: "bool", float: "double", str: "string"}
 def read_rows(
     path: Path, *, batch_size: int, check: Callable[[Sequence[str]], None]
 ) -> Iterator[tuple[int, int, Mapping[str, object]]]:
+    """Yield the number of each row from 1, its size in bytes, and its cells. ``check`` takes the names of the columns
+    before the first row."""
     number = 0
     try:
         with parquet.ParquetFile(path) as file:
@@ -53,6 +55,7 @@ def write_manifest(manifest: Path, path: Path) -> None:
 
 
 def _write_rows(manifest: Path, path: Path) -> None:
+    """Lines are written in groups, so that any number of them needs little memory."""
     types = _column_types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
     with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:

@@ -161,6 +161,7 @@ class RayCluster:
             self._stack.close()
 
     async def is_elsewhere(self) -> bool:
+        """Return whether an actor may be on another machine."""
         if self.is_own:
             return False
         nodes = await self._run_in_thread(self._ray.nodes)
@@ -449,6 +450,7 @@ class RayEngine:
         return False
 
     def _split_options(self, count: int) -> list[RunOptions]:
+        """Return the options of at most ``count`` actors. Together they keep the limits of the run."""
         actors = min(count, self._options.concurrency)
         rate_of_each: float | None = None
         if self._options.rate is not None:

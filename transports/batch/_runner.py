@@ -410,6 +410,7 @@ class Runner:
             )
 
     async def _write_and_lease(self) -> int:
+        """Return the number of leased jobs."""
         self._return_late_jobs()
         # Cleared before the request: a job that ends meanwhile wakes the worker again.
         self._wake.clear()

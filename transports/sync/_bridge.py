@@ -61,6 +61,7 @@ class Background:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
+        """A forked process does not inherit the thread."""
         for user in self._users:
             if isinstance(user, _OpenManager):
                 user.forget()

@@ -101,6 +101,7 @@ def output_folder(config: pytest.Config) -> Path:
 
 
 def is_server(target: str) -> bool:
+    """A recording may be one of an MCP server."""
     return target.lower().startswith(("mcp", "replay:"))
 
 

@@ -366,6 +366,7 @@ def open_view(where: str | os.PathLike[str]) -> LedgerView:
 
 
 def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]:
+    """Return the database of an address, and the name of the run in it."""
     scheme, colon, _ = where.partition("://")
     if not colon:
         return SqliteDatabase(Path(where), read_only=read_only), ""
@@ -464,6 +465,7 @@ def _leased_from(key: Value, job: Value, attempts: Value) -> Leased:
 
 
 def _lease_from_hosts(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
+    """Lease from all hosts, in turn, an equal share of each as long as it has jobs."""
     jobs: list[Leased] = []
     missing = request.count
     hosts = itertools.chain(
@@ -625,7 +627,7 @@ def _replace_wrong_copies(cursor: Cursor, run: str, last: int) -> int:
 
 
 def _replace_wrong_lines(cursor: Cursor, run: str, last: int) -> int:
-    """Return the number of wrong lines with jobs of their own, up to the position ``last``."""
+    """Replace wrong lines with jobs of their own, up to the position ``last``, and return their number."""
     cursor.execute(
         """INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts)
         SELECT run, position, job, error_code, error, artifacts FROM abp_jobs
@@ -684,6 +686,7 @@ class Addition:
         return None
 
     def stage(self, cursor: Cursor) -> None:
+        """Read the input into a temporary table, without blocking other connections."""
         cursor.execute("DROP TABLE IF EXISTS abp_input")
         cursor.execute(
             "CREATE TEMP TABLE abp_input (key TEXT, line INTEGER PRIMARY KEY, host TEXT, id TEXT, job TEXT, "

@@ -160,6 +160,7 @@ def _range_condition(order: _Order, after: tuple[Value, ...], until: _SortKey | 
 
 
 def _in_state(state: State) -> str:
+    """The state is a literal, so that the partial indexes match."""
     return f"state = '{state.value}'"
 
 
@@ -251,6 +252,7 @@ class _Ended:
     step: float = 1.0
 
     def add(self, cursor: Cursor, run: str, after: float, until: float) -> None:
+        """Count the ends after ``after`` and not later than ``until``. Reads only the index."""
         for state in FINAL:
             values = (run, state.value, after, until)
             cursor.execute(f"SELECT min(finished), max(finished) {_ENDED_BETWEEN}", values)
@@ -412,6 +414,8 @@ class LedgerView:
         return await self._query(work)
 
     async def copies(self, key: str) -> list[tuple[int, str | None]]:
+        """Return the places in the input and the ids of the first 20 copies of a job."""
+
         def work(cursor: Cursor) -> list[tuple[int, str | None]]:
             copies = "SELECT position, id FROM abp_copies WHERE run = ? AND key = ? ORDER BY position LIMIT ?"
             cursor.execute(copies, (self._run, key, LIMITS.copies))

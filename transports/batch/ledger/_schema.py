@@ -85,6 +85,7 @@ class Counts:
 
     @property
     def failed(self) -> int:
+        """Jobs that have failed, or may have."""
         return self[State.FAILED] + self[State.UNKNOWN]
 
     def as_dict(self) -> dict[str, int]:

@@ -134,6 +134,7 @@ class Client:
         return initialized
 
     async def _exchange(self, message: Message, timeout: float) -> Exchange:
+        """After a failure of the connection, close it."""
         exchange = Exchange()
         # _listen() adds what arrives meanwhile to these lists.
         self._progress = exchange.progress

@@ -327,6 +327,7 @@ def _transport_factory(
 async def _open_browser(
     stack: contextlib.AsyncExitStack, target: str, browser: Browser | str | None, headless: bool | None
 ) -> Browser:
+    """A browser that is started ends with ``stack``."""
     if isinstance(browser, Browser):
         return browser
     if headless is None:
@@ -339,6 +340,7 @@ async def _open_browser(
 
 
 async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
+    """Return the app's address, or ``None`` if it was never reached."""
     async with Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("session")
         failure = await _connect(client)

@@ -100,7 +100,7 @@ class StrictView(ViewTransport):
         await self._note_faults(self.frame.page)
 
     async def _heard_something(self) -> bool:
-        """Wait for half a second."""
+        """Wait half a second at most."""
         self._heard.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
