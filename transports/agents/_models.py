@@ -39,8 +39,7 @@ class _Shape(Protocol):
     def read_call(self, call: object) -> _Call:
         """Return a call of the model. Raises :class:`~transports.errors.UsageError` for anything else."""
 
-    def message(self, call: _Call, answer: Answer) -> Json:
-        """Return the message of the API with the answer to a call."""
+    def message(self, call: _Call, answer: Answer) -> Json: ...
 
 
 class ModelTools:

@@ -225,7 +225,6 @@ def _read_job(fields: Mapping[str, object], target: str | None, consent: Consent
 
 
 def first_jobs(path: Path) -> list[Job]:
-    """Return the first jobs of a readable input, without reading their files."""
     lines = islice(_read_lines(path, _InvalidLines(path)), LIMITS.batch)
     return [parse_job(line.fields) for line in lines]
 

@@ -59,7 +59,6 @@ def annotate(attributes: Attributes) -> None:
 
 
 def fail(error_type: str) -> None:
-    """Mark the current span as failed, without leaving it by an exception."""
     if _tracing is not None:
         _tracing.fail(error_type)
 

@@ -53,5 +53,4 @@ class Exposition:
             series.inc(value)
 
     def render(self) -> bytes:
-        """Return all metrics as text; the media type is :data:`CONTENT_TYPE`."""
         return generate_latest(self.registry)

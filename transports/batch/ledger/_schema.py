@@ -337,7 +337,6 @@ def values_of(database: Database, cursor: Cursor, run: str) -> dict[str, str]:
 
 
 def number_from(cursor: Cursor, sql: str, *values: Value) -> float:
-    """Return the only number of a query; 0 for NULL."""
     cursor.execute(sql, values)
     return cast(float, cursor.fetchall()[0][0] or 0)
 

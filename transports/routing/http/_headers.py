@@ -150,7 +150,8 @@ def filename_of(disposition: str | None) -> str | None:
 
 
 def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
-    """The extended form wins over the plain one. Unreadable parameters are skipped, and so is a field that is long."""
+    """The extended form wins over the plain one. Unreadable parameters are skipped, and so is a field that would take
+    long to read; nothing is raised."""
     plain, extended = _read_parameter(disposition, parameter)
     return extended or plain or None
 

@@ -164,7 +164,6 @@ def _is_event(state: object) -> bool:
 
 
 def _split_words(text: str) -> str:
-    """Return a name such as ``print_dialog_opened`` or ``printDialogOpened`` as words."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]+", " ", text)
 
 

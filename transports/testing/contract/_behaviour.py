@@ -149,7 +149,6 @@ async def initialized(subject: Subject) -> AsyncIterator[Transport]:
 
 
 def initialize_request() -> Message:
-    """Return the first message of a client (docs/protocol.md 2.2)."""
     return Message("initialize", initialize_params("contract"), id="initialize")
 
 
