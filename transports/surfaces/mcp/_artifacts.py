@@ -36,21 +36,17 @@ def _reading_advice(ref: ArtifactRef) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactDescriber:
-    """Description of artifacts for clients: metadata, resources, links and URLs.
-
-    ``limits`` decide which artifacts count as large, and which may be read without asking. ``link`` returns a URL that
-    opens an artifact. Without ``as_resources`` results hold no links to artifacts, since clients cannot read them."""
+    """``limits`` decide which artifacts count as large, and which may be read without asking. ``link`` returns a URL
+    that opens an artifact. Without ``as_resources`` results hold no links to artifacts, since clients cannot read
+    them."""
 
     limits: FileLimits = field(default_factory=FileLimits)
     link: Link | None = None
     as_resources: bool = True
 
     def meta(self, ref: ArtifactRef) -> Fields:
-        """Return the ``_meta`` of a resource: its size in bytes, SHA-256, estimated tokens, whether it is large and
-        whether it may be read without asking, at most five warnings of its call, and its ``url`` if there is one.
-
-        ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
-        annotations for resources."""
+        """At most five warnings of its call are among them. ``readOnlyHint`` and ``idempotentHint`` mean that reading
+        changes nothing and may be repeated; MCP has no such annotations for resources."""
         advice = [_reading_advice(ref)] if self.is_large(ref) else []
         meta: Fields = {
             "size_bytes": ref.size_bytes,
@@ -126,10 +122,7 @@ TEMPLATE: Fields = {
 
 
 async def list_artifacts(store: ArtifactStore, cursor: str | None, describer: ArtifactDescriber) -> Fields:
-    """Return one page of 50 artifacts, newest first, as the result of ``resources/list``.
-
-    ``cursor`` is the id of the last artifact of the page before. Raises :class:`~transports.errors.UsageError` for an
-    invalid one, such as that of an artifact that was removed."""
+    """One page of 50, newest first. ``cursor`` is the id of the last artifact of the page before."""
     newest_first = (await store.list())[::-1]
     start = 0
     if cursor is not None:
@@ -146,10 +139,8 @@ async def list_artifacts(store: ArtifactStore, cursor: str | None, describer: Ar
 
 
 async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber) -> Fields:
-    """Read ``artifact://ID``, or a range of its bytes, ``artifact://ID?offset=0&length=1000``. Return the result of
-    ``resources/read``: text as it is, anything else as base64.
-
-    Raises :class:`~transports.errors.ABPError` for an unknown or damaged artifact, and above ``max_bytes``."""
+    """``uri`` is ``artifact://ID``, or for a range of its bytes ``artifact://ID?offset=0&length=1000``. Text is
+    returned as it is, anything else as base64."""
     try:
         parts = urlsplit(uri)
         query = dict(parse_qsl(parts.query))

@@ -82,12 +82,9 @@ class _SdkServer(Server[None]):
 
 
 class Bridge:
-    """MCP server in front of apps.
-
-    ``server`` runs over a transport of the SDK; when it ends, all sessions are closed. ``connect`` replaces
-    :func:`transports.connect`, and ``activity`` is a log of events. ``link`` returns a URL for results, which opens an
-    artifact for anyone who has the URL, or ``None``. ``calls`` are the detached calls, which the caller closes; by
-    default they are kept in memory. ``named`` are apps that may be connected by name."""
+    """When ``server`` ends, all sessions are closed. ``connect`` replaces :func:`transports.connect`, and ``activity``
+    is a log of events. ``link`` returns a URL for results, which opens an artifact for anyone who has the URL, or
+    ``None``. ``calls`` are the detached calls, which the caller closes; by default they are kept in memory."""
 
     def __init__(
         self,
@@ -165,8 +162,7 @@ class Bridge:
         return sorted(scopes)
 
     def require_scopes(self, tool: str, arguments: Mapping[str, Any], connection: str) -> None:
-        """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request has too
-        few scopes for a call of a tool. ``connection`` is the session id in the request's header."""
+        """``connection`` is the session id in the request's header."""
         user = self._users.find(connection)
         if user is not None:
             require_scopes(user, tool, arguments)
@@ -203,8 +199,7 @@ class Bridge:
     async def _answer_call(
         self, ctx: Context, params: types.CallToolRequestParams, reporter: ProgressReporter
     ) -> Answer:
-        """Call a tool, and return any error of the call as a result, so that the model reads it. Raises
-        :class:`MCPError` for a tool that is unknown or hidden."""
+        """Any error of the call is returned as a result, so that the model reads it."""
         user = self._user_of(ctx)
         connect_problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
@@ -232,7 +227,6 @@ class Bridge:
             user.touch()
 
     def _find_tool(self, user: User, name: str) -> types.Tool | CapabilityTool:
-        """Return a visible tool. Raises :class:`MCPError` for one that is unknown or hidden."""
         fixed_tool = self._fixed_tools.get(name)
         if fixed_tool is not None and self.options.shows(name):
             return fixed_tool
@@ -260,7 +254,6 @@ class Bridge:
         return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": templates})
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        """Answer `resources/read`: an artifact of the user, or else a resource of a connected server."""
         user = self._user_of(ctx)
         may_read_from_apps = self.options.shows(tool_name("resources.read"))
         if not params.uri.startswith("artifact:"):
@@ -291,7 +284,6 @@ class Bridge:
             raise
 
     async def _read_from_apps(self, user: User, uri: str) -> types.ReadResourceResult:
-        """Read a resource of a connected server, and announce the artifact that its content is stored as."""
         await user.ready()
         try:
             return await read_app_resource(_apps_in_scope(user), uri, self.options.max_resource_bytes, self._describer)
@@ -326,7 +318,6 @@ class Bridge:
         return _write_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
 
     async def _complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        """Complete an argument of a prompt or of the artifact template. Unknown arguments have no completions."""
         user = self._user_of(ctx)
         candidates: Iterable[str]
         if params.argument.name in ("artifact", "id"):
@@ -376,7 +367,6 @@ def _instructions(*, files: bool, retention: object) -> str:
 
 
 def _tool_page(tools: Sequence[types.Tool], cursor: str | None) -> types.ListToolsResult:
-    """Raises :class:`MCPError` for an invalid ``cursor``."""
     start = 0
     if cursor is not None:
         is_number = cursor.isascii() and cursor.isdigit()
@@ -465,7 +455,6 @@ def _prompt_values(all_apps: Apps, params: types.CompleteRequestParams) -> Itera
 
 
 def _parameters_of(apps: Iterable[App], capability: str) -> Mapping[str, object]:
-    """Return the schemas of a capability's parameters by name, of the first app that has the capability."""
     for app in apps:
         declared = app.session.capabilities.get(capability)
         if declared is not None:
@@ -504,8 +493,7 @@ def _add_telemetry(server: Server[None]) -> None:
 
 
 async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Continue the trace of the HTTP headers. A trace in ``_meta`` takes precedence, since the SDK's span, which
-    continues it, is inside."""
+    """A trace in ``_meta`` takes precedence, since the SDK's span, which continues it, is inside."""
     headers: Mapping[str, str] = {}
     if ctx.request is not None and is_tracing():
         headers = ctx.request.headers
@@ -519,10 +507,8 @@ async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next:
 async def _measure_request(
     server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext
 ) -> HandlerResult:
-    """Add attributes to the SDK's span, and record the duration of the request.
-
-    With tracing, an error is returned as :class:`_Failed`, which :func:`_continue_client_trace` raises again: the SDK's
-    span, which is between the two, must not see it."""
+    """With tracing, an error is returned as :class:`_Failed`, which :func:`_continue_client_trace` raises again: the
+    SDK's span, which is between the two, must not see it."""
     attributes = {"network.transport": "pipe" if ctx.request is None else "tcp"}
     labels = {**attributes, "mcp.method.name": _recorded_method(server, ctx)}
     session = connection_key(ctx)
@@ -554,8 +540,7 @@ async def _measure_request(
 
 
 def _recorded_method(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> str:
-    """Return the method of a request or notification. The name of an unknown method may be any text, and is not
-    recorded."""
+    """The name of an unknown method may be any text, and is not recorded."""
     if ctx.request_id is None:
         handler = server.get_notification_handler(ctx.method)
     else:
@@ -567,8 +552,7 @@ def _recorded_method(server: Server[None], ctx: ServerRequestContext[Any, Any]) 
 
 
 def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> str:
-    """Return the tool of a call. An unknown tool's name may be any text, and is not recorded: its call raises, so there
-    is no result."""
+    """An unknown tool's name may be any text, and is not recorded: its call raises, so there is no result."""
     name = (ctx.params or {}).get("name")
     if result is None or not isinstance(name, str):
         return OTHER
@@ -580,8 +564,7 @@ def _apps_in_scope(user: User) -> list[App]:
 
 
 def _says_only_not_found(error: BaseException | None) -> bool:
-    """Return whether an error of a connected server says only that the server does not have an artifact, and not, for
-    example, that the artifact is too large."""
+    """False for any other reason, such as that the artifact is too large."""
     if not isinstance(error, CapabilityError):
         return error is None
     code: object = members_of(error.details.get("data")).get("code")
@@ -592,8 +575,6 @@ def _says_only_not_found(error: BaseException | None) -> bool:
 
 
 class _Output:
-    """The stream of messages for the client, which knows the requests that are not answered yet."""
-
     def __init__(
         self, send: Callable[[SessionMessage], Awaitable[None]], aclose: Callable[[], Awaitable[None]]
     ) -> None:
@@ -637,10 +618,8 @@ class _Output:
 
 
 async def serve_stdio(bridge: Bridge) -> None:
-    """Serve until stdin ends or the parent process dies, then close all sessions.
-
-    Other output to stdout is redirected to stderr meanwhile. If closing takes longer than four seconds, the process
-    exits."""
+    """Serve until stdin ends or the parent process dies. Other output to stdout is redirected to stderr meanwhile. If
+    closing takes longer than four seconds, the process exits."""
     chunks = Stdin()
     opened: asyncio.Future[_Output] = asyncio.get_running_loop().create_future()
     bridge.begin()
@@ -659,8 +638,8 @@ async def serve_stdio(bridge: Bridge) -> None:
 
 
 async def _valid_lines(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIterator[str]:
-    """Yield the lines of stdin that are messages. All others are answered with an error in the output, which is the
-    result of ``opened``: lines that cannot be parsed, and those with more than 50,000 values and names.
+    """Yield the lines of stdin that are messages. All others, and those with more than 50,000 values and names, are
+    answered with an error in the output, which is the result of ``opened``.
 
     When stdin ends, wait up to a second until all requests are answered, since the client may still read. Then the SDK
     cancels the rest. Clients end a server two seconds after its stdin."""
@@ -694,10 +673,8 @@ async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
 def _refuse_superseded_discovery(
     message: types.JSONRPCMessage, later_lines: Sequence[bytes]
 ) -> types.JSONRPCError | None:
-    """Return an error for a ``server/discover`` if an ``initialize`` is among the ``later_lines``; otherwise ``None``.
-
-    A client that waits only briefly has given up its discovery before this process has started. The SDK would refuse
-    its ``initialize`` after an answered discovery."""
+    """A client that waits only briefly has given up its discovery before this process has started. The SDK would refuse
+    its ``initialize``, which is among the ``later_lines``, after an answered discovery."""
     if not isinstance(message, types.JSONRPCRequest) or message.method != "server/discover":
         return None
     if not any(re.search(rb'"method"\s*:\s*"initialize"', line) for line in later_lines):

@@ -84,8 +84,7 @@ class Prompt:
         return types.CreateMessageRequest(params=self.params)
 
     def answer(self, response: object) -> Mapping[str, object]:
-        """Return the model's text for the app, ``{"success": True, "data": {"result": …}}``. Anything but text
-        declines."""
+        """Return ``{"success": True, "data": {"result": …}}`` for the app. Anything but text declines."""
         if not isinstance(response, types.CreateMessageResult | types.CreateMessageResultWithTools):
             return DECLINED
         blocks = response.content if isinstance(response.content, list) else [response.content]
@@ -99,8 +98,7 @@ ClientRequest = Form | Prompt
 
 
 def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
-    """Return the request to an MCP client for an app's question; ``None`` for what MCP cannot ask: a file, or a prompt
-    without text."""
+    """``None`` for what MCP cannot ask: a file, or a prompt without text."""
     if request.method == "sampling/create":
         return _prompt_from(request.params)
     question = question_of(request)
@@ -113,8 +111,8 @@ def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
 
 
 def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
-    """Return the prompt of a sampling request: its ``messages``, then its task (:func:`question_text`); ``None`` if it
-    has neither. Parameters of a wrong type are ignored."""
+    """``None`` without ``messages`` and without a task (:func:`question_text`). Parameters of a wrong type are
+    ignored."""
     texts = model_messages(params)
     task = question_text(params)
     if task:
@@ -144,10 +142,8 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
 
 
 class ProgressReporter:
-    """Progress notifications for one request, if it has a ``progressToken``.
-
-    Many clients give up on a request after some seconds without progress, so a heartbeat is sent every ``interval``
-    seconds."""
+    """Many clients give up on a request after some seconds without progress, so a heartbeat is sent every ``interval``
+    seconds if the request has a ``progressToken``."""
 
     def __init__(self, ctx: ServerRequestContext[object, object], interval: float) -> None:
         self._ctx = ctx
@@ -168,7 +164,6 @@ class ProgressReporter:
 
     @asynccontextmanager
     async def heartbeats(self) -> AsyncIterator[None]:
-        """Send heartbeats during a block, if the client has asked for progress."""
         if not self._ctx.meta or "progress_token" not in self._ctx.meta:
             yield
             return
@@ -203,8 +198,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 def is_modern(ctx: Context) -> bool:
-    """Return whether the client speaks 2026-07-28 or later: no handshake, and no requests from the server to the
-    client."""
+    """2026-07-28 or later: no handshake, and no requests from the server to the client."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
@@ -215,8 +209,7 @@ def takes_tasks(ctx: Context) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Pending question of the app to the client, answered by setting the result of ``answer``. ``key`` identifies it
-    within its call."""
+    """Answered by setting the result of ``answer``. ``key`` identifies it within its call."""
 
     key: str
     client_request: ClientRequest
@@ -224,11 +217,10 @@ class Question:
 
 
 class ToolCall:
-    """Running call of a tool; a :class:`~transports.surfaces.shared._apps.PendingCall`. ``task`` is its work, which the
-    creator sets; ``ctx`` is the client's request that currently waits for it, or ``None``.
-
-    A ``detached`` call runs without a request, and its questions wait up to ten minutes for one. ``on_question`` is
-    called with each question, and with ``None`` when the question has ended."""
+    """A :class:`~transports.surfaces.shared._apps.PendingCall`. ``task`` is its work, which the creator sets; ``ctx``
+    is the client's request that currently waits for it. A ``detached`` call runs without a request, and its questions
+    wait up to ten minutes for one. ``on_question`` is called with each question, and with ``None`` when it has
+    ended."""
 
     def __init__(self, ctx: Context, *, detached: bool = False) -> None:
         self.ctx: Context | None = None if detached else ctx
@@ -252,11 +244,9 @@ class ToolCall:
         self._reporter: ProgressReporter | None = None
 
     async def wait(self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None) -> Question | None:
-        """Wait for the end of the call on behalf of the request ``ctx``, for at most ``timeout`` seconds, or longer
-        while the user is being asked.
-
-        A client with a handshake is asked the app's questions here; for a client of 2026-07-28 the question is
-        returned. If the client cancels its request, the app's call is cancelled too, unless it is detached."""
+        """Wait for at most ``timeout`` seconds, or longer while the user is being asked. A client with a handshake is
+        asked the app's questions here; for a client of 2026-07-28 the question is returned. If the client cancels its
+        request, the app's call is cancelled too, unless it is detached."""
         self.ctx = ctx
         self._reporter = reporter
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -282,8 +272,7 @@ class ToolCall:
                 self.ctx = None if self.detached else ctx
 
     async def _wait_for_event(self, deadline: float) -> bool:
-        """Wait until the call ends, the app asks a question, or the user has answered one. Return ``False`` at the
-        deadline, which does not count while the user is being asked."""
+        """Return ``False`` at the deadline, which does not count while the user is being asked."""
         if self._asking is not None:
             await asyncio.wait((self.task, self._asking), return_when=asyncio.FIRST_COMPLETED)
             return True
@@ -300,8 +289,7 @@ class ToolCall:
         return bool(ended)
 
     async def _ask_client(self, ctx: Context, question: Question) -> None:
-        """Ask a client with a handshake, and answer the question with its response. An error selects the default
-        answer."""
+        """Only for a client with a handshake. An error selects the default answer."""
         client_request = question.client_request
         response: object
         try:
@@ -327,8 +315,7 @@ class ToolCall:
             question.answer.set_result(response)
 
     def answer_with(self, responses: Mapping[str, object] | None) -> None:
-        """Answer :attr:`question`, if there is one, with the response under its key. Without such a response, a
-        detached call keeps waiting, and any other call declines."""
+        """Without a response under its key, a detached call keeps waiting, and any other call declines."""
         if self.question is None:
             return
         responses = responses or {}
@@ -349,9 +336,8 @@ class ToolCall:
             await self._reporter.report(progress)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Forward an app's question to the client and return the answer. The default answer of every session
-        (:mod:`transports.protocol._elicitation`) is used if the client does not support such a question, or does not
-        answer within ten minutes."""
+        """An unsupported question, and one without an answer for ten minutes, gets the default answer of every
+        session."""
         client_request = client_request_for(request)
         if client_request is None or not client_request.is_supported_by(self._client):
             return default_answer(request)

@@ -54,13 +54,9 @@ async def with_files(
     options: Options,
     capability: Capability,
 ) -> dict[str, object]:
-    """Check and store the ``files`` of a call, which are described as :data:`._tool_list.FIXED_TOOLS` says, and return
-    its ``params`` with each file at its place: the ``param`` of the file, by default the only parameter for a file that
-    the capability declares, or else an item of the list ``files``.
-
-    Raises :class:`~transports.errors.TooLarge` for too many files and :class:`~transports.errors.UsageError` for a path
-    that is not allowed, and for a place that is not clear. Propagates errors of
-    :func:`~transports.routing.accept_files`, with ``details["argument"]``."""
+    """The ``files`` are described as :data:`._tool_list.FIXED_TOOLS` says. The place of each is its ``param``, by
+    default the only parameter for a file that the capability declares, or else an item of the list ``files``. Errors of
+    :func:`~transports.routing.accept_files` have ``details["argument"]``."""
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
 
@@ -85,8 +81,7 @@ async def with_files(
 def _places_of_files(
     files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], params: dict[str, Any]
 ) -> list[str]:
-    """Return the place of each file in the parameters: its ``param``, the only declared file parameter, or a new item
-    of the list ``files``, which is then copied or created in ``params``."""
+    """The list ``files`` is copied or created in ``params`` if it is the place of a file."""
     properties = members_of(schema.get("properties"))
     file_params = [name for name, parameter in properties.items() if is_file(members_of(parameter))]
     if len(file_params) > 1 and any("param" not in file for file in files):
@@ -103,8 +98,7 @@ def _places_of_files(
 
 
 def _places_in_list(places: Sequence[str], params: dict[str, Any]) -> list[str]:
-    """Replace each empty place by a new item of the list ``files``, which is copied or created in ``params``. If that
-    parameter is not a list, the places stay empty, and the app refuses them."""
+    """If the parameter ``files`` is not a list, the places stay empty, and the app refuses them."""
     existing = params.get("files", [])
     if not isinstance(existing, list):
         return list(places)
@@ -116,8 +110,7 @@ def _places_in_list(places: Sequence[str], params: dict[str, Any]) -> list[str]:
 def _open_sent_file(
     file: Mapping[str, Any], place: str, roots: Sequence[Path], open_files: ExitStack
 ) -> GivenFile | OpenFile:
-    """Return a file that a model sent: as content, as an artifact, or as a path below ``roots``, which is opened in
-    ``open_files``."""
+    """A path must be below ``roots``, and is opened in ``open_files``."""
     if "path" not in file:
         fields = {"content": "content", "artifact": "id", "name": "filename", "mime_type": "mimeType"}
         return cast(GivenFile, {fields[key]: value for key, value in file.items() if key in fields})
@@ -186,8 +179,7 @@ class ArtifactTools:
 def _describe_until_full(
     refs: Sequence[ArtifactRef], describer: ArtifactDescriber, max_bytes: int
 ) -> tuple[list[str], list[dict[str, object]]]:
-    """Return a line and a JSON entry for each of the first artifacts, at least for one: as many as fit into an answer
-    of ``max_bytes``. If the answer were cut later, its ``next_offset`` would be wrong."""
+    """At least one artifact, and as many as fit: if the answer were cut later, its ``next_offset`` would be wrong."""
     lines: list[str] = []
     entries: list[dict[str, object]] = []
     bytes_for_the_rest = 1024
@@ -218,11 +210,8 @@ async def _read_slice(
     max_bytes: int,
     describer: ArtifactDescriber,
 ) -> CallToolResult:
-    """Return a slice of ``ref`` as a result of at most ``max_bytes``: up to ``length`` bytes from ``offset``; without a
-    ``length`` as many as fit. ``read_range`` reads them.
-
-    The first text of the result is a JSON header, the second is the content: text without control and hidden
-    characters, or base64."""
+    """Without a ``length``, return as many bytes as fit into ``max_bytes``. The first text of the result is a JSON
+    header, the second is the content: text without control and hidden characters, or base64."""
     # Base64 makes 4 characters of 3 bytes; the header needs up to 1 KiB.
     max_length = (max_bytes - 1024) * 3 // 4
     length = max_length if length is None else min(length, max_length)
@@ -271,8 +260,8 @@ def _describe_slice(
 
 
 def _decode_whole_characters(ref: ArtifactRef, data: bytes, is_last: bool) -> tuple[str | None, int]:
-    """Decode ``data`` up to its last complete character. Return the text and its length in bytes, or ``None`` and the
-    length of ``data`` if it is not text. Unless it ``is_last``, ``data`` may end within a character."""
+    """Return the text and its length in bytes, or ``None`` and the length of ``data`` if it is not text. Unless it
+    ``is_last``, ``data`` may end within a character."""
     not_text = (None, len(data))
     if not is_textual(ref.mime_type):
         return not_text
@@ -290,12 +279,8 @@ def _decode_whole_characters(ref: ArtifactRef, data: bytes, is_last: bool) -> tu
 
 
 async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
-    """Write an artifact to ``path``, which must be below one of the folders ``roots``. Return the real path.
-
-    The file appears whole and verified, or not at all. It never replaces another file, and a file with the same content
-    is left unchanged. No symlink leads out of ``roots``, even if it is created meanwhile. Raises
-    :class:`~transports.errors.UsageError` for a path that is not allowed, exists with other content, or cannot be
-    written."""
+    """Return the real path. The file appears whole and verified, or not at all. It never replaces another file, and a
+    file with the same content is left unchanged. No symlink leads out of ``roots``, even if it is created meanwhile."""
     details = {"argument": "path"}
     refused = UsageError(
         "path: artifacts may not be written there; have the user allow the folder with ABP_MCP_EXPORT_ROOTS, or read "
@@ -321,8 +306,7 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
 
 
 async def _write_artifact(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
-    """Write an artifact to a temporary file, and rename that to ``name``. Raises :class:`FileExistsError` if ``name``
-    has other content."""
+    """Raises :class:`FileExistsError` if ``name`` has other content."""
     temporary = f".{temporary_name()}"
     try:
         await _write_content(store, ref, folder, temporary)
@@ -366,7 +350,6 @@ def _rename(temporary: str, folder: Folder, name: str) -> None:
 
 
 def _sha256_of(name: str, folder: Folder) -> str | None:
-    """Return the SHA-256 of a regular file; ``None`` if ``name`` is anything else."""
     try:
         fd = folder.open(name)
         with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor has no path
@@ -381,7 +364,6 @@ def _sha256_of(name: str, folder: Folder) -> str | None:
 async def read_resource(
     store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber
 ) -> ReadResourceResult:
-    """Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
     try:
         return ReadResourceResult.model_validate(await read_artifact(store, uri, max_bytes, describer))
     except (ArtifactNotFound, Corrupt, TooLarge, UsageError) as error:
@@ -395,10 +377,7 @@ def _unreadable_resource(uri: str, error: ABPError) -> MCPError:
 async def read_app_resource(
     apps: Iterable[App], uri: str, max_bytes: int, describer: ArtifactDescriber
 ) -> ReadResourceResult:
-    """Read a resource of a connected MCP server, and store its content as an artifact, as the capability
-    ``resources.read`` does. Of several servers, those that list the resource are tried in turn, or all if none does.
-
-    Raises :class:`MCPError` if no server has the resource, and above ``max_bytes``."""
+    """Store the content as an artifact, too. Servers that list the resource are tried in turn, or all if none does."""
     app, result = await _read_from_servers(apps, uri)
     try:
         contents = await _stored_contents(app, result, max_bytes, describer)
@@ -408,7 +387,6 @@ async def read_app_resource(
 
 
 async def _read_from_servers(apps: Iterable[App], uri: str) -> tuple[App, Result]:
-    """Raises :class:`MCPError` with the last server's error if none can, or if no server has resources."""
     last_error: ABPError | None = None
     for app in await _servers_to_try(apps, uri):
         try:
@@ -440,7 +418,6 @@ async def _lists_resource(app: App, uri: str) -> bool:
 
 
 async def _stored_contents(app: App, result: Result, max_bytes: int, describer: ArtifactDescriber) -> list[Fields]:
-    """Raises :class:`~transports.errors.TooLarge` for more than ``max_bytes`` from the store."""
     data: Any = result.data
     contents: list[Fields] = []
     bytes_left = max_bytes

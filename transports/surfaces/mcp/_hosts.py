@@ -33,11 +33,8 @@ _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
-    """Return the extension among the operator's ``apps`` whose folder (``argument`` is ``extensionPath``) or id
-    (``extensionId``) is ``value``. Blocks.
-
-    Raises :class:`~transports.errors.UsageError` without one: an extension is a program, so a model cannot choose it.
-    """
+    """An extension is a program, so a model cannot choose any but those among the operator's ``apps``. ``value`` is a
+    folder if ``argument`` is ``extensionPath``, else an id. Blocks."""
     folders: dict[str, Path] = {}
     for target in apps:
         with suppress(UsageError):
@@ -64,9 +61,8 @@ def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
 
 
 def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
-    """Raise :class:`~transports.errors.UsageError` if the host of ``url`` matches no pattern of ``allowed``, or a
-    pattern of ``blocked``. A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``.
-    With ``allowed`` ``("*",)`` and nothing blocked, any URL passes."""
+    """A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``. With ``allowed``
+    ``("*",)`` and nothing blocked, any URL passes."""
     if tuple(allowed) == ("*",) and not blocked:
         return
     host, port = _host_and_port(url)
@@ -74,11 +70,9 @@ def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None
 
 
 class PictureHosts:
-    """Rules for the hosts of a screenshot's page, and of the connections that the page makes.
-
-    A host must match a pattern of ``allowed`` and none of ``blocked``. ``private`` are patterns of hosts that may have
-    a non-public address; with ``any_address`` every host may. So may ``apps``: the URLs of the connected apps, each
-    with the address at which it was reached."""
+    """A host must match a pattern of ``allowed`` and none of ``blocked``. ``private`` are patterns of hosts that may
+    have a non-public address; with ``any_address`` every host may. So may ``apps``: the URLs of the connected apps,
+    each with the address at which it was reached."""
 
     def __init__(
         self,
@@ -98,14 +92,10 @@ class PictureHosts:
         self._any_address = any_address
 
     async def check(self, url: str) -> None:
-        """Raise :class:`~transports.errors.UsageError` if the host of ``url`` may not be connected."""
         await self.addresses(*_host_and_port(url))
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """Return the addresses at which this host may be connected.
-
-        Raises :class:`~transports.errors.UsageError` if the host is blocked or unknown. It is also raised for a host
-        with a non-public address, unless it matches a ``private`` pattern or is the address of a connected app."""
+        """Raises :class:`~transports.errors.UsageError` if the host is unknown or may not be connected."""
         canonical_host, canonical_port = _host_and_port(f"http://{url_host(host)}:{port}")
         _require_allowed(canonical_host, canonical_port, self._allowed, self._blocked)
 
@@ -159,9 +149,8 @@ def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    """Return the host and port of a URL as a browser reads them; an IPv6 address is without brackets.
-
-    Raises :class:`~transports.errors.UsageError` for a host that a browser may read in another way."""
+    """As a browser reads them, without the brackets of an IPv6 address. A host that browsers may read otherwise is
+    refused."""
     invalid = UsageError(
         "url: the host must be a plain name or address, such as app.example, 127.0.0.1 or xn--…, without a user"
     )
@@ -180,8 +169,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def _canonical_host(host: str) -> str:
-    """Return a host as browsers read it: a name, or an address in its usual form. Raises ``ValueError`` or ``OSError``
-    for anything else."""
+    """As browsers read it. Raises ``ValueError`` or ``OSError`` for anything but a plain name or an address."""
     if ":" in host:
         address = ipaddress.IPv6Address(host)
         return str(address.ipv4_mapped or address)
@@ -204,12 +192,9 @@ async def screenshot_url(
     apps: Iterable[tuple[str, tuple[str, int] | None]],
     timeout: float | None,
 ) -> Result:
-    """Take a screenshot of ``url`` in a browser of its own, and store it as the artifact ``image``. The page gets
-    ``timeout`` seconds, by default the call timeout of the settings.
-
-    The page and all its connections must follow the rules of :class:`PictureHosts`, with ``apps`` as there. What a
-    refused connection would load is missing in the picture, with a warning. Raises
-    :class:`~transports.errors.UsageError` if ``url`` is not http(s), or if its host is refused."""
+    """Store the picture as the artifact ``image``. The page gets ``timeout`` seconds, by default the call timeout of
+    the settings. The page and all its connections must follow the rules of :class:`PictureHosts`. What a refused
+    connection would load is missing in the picture, with a warning."""
     settings = Settings.load()
     started = time.perf_counter()
     hosts = PictureHosts(

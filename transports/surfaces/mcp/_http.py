@@ -59,10 +59,7 @@ _SHUTDOWN_TIMEOUT = 1
 
 
 def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
-    """Return the route of Prometheus metrics. Requests need a bearer token of the bridge with these scopes, and a
-    ``Host`` and ``Origin`` that ``security`` allows.
-
-    The metrics are sums over all users: counts, durations, sizes, and names of capabilities, but no users."""
+    """The metrics are sums over all users: counts, durations, sizes, and names of capabilities, but no users."""
     checks = TransportSecurityMiddleware(security)
 
     async def show(scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,8 +71,7 @@ def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, 
 
 
 def security_for(host: str, public_url: str | None = None) -> TransportSecuritySettings:
-    """Return the settings that admit a ``Host`` and an ``Origin`` of this machine, of ``host`` and of the public
-    address only: against DNS rebinding by other web pages."""
+    """Admit only this machine, ``host`` and the public address: against DNS rebinding by other web pages."""
     names = {"127.0.0.1", "localhost", "[::1]", url_host(host)}
     hosts = [*(f"{name}:*" for name in names), *names]
     origins = [f"http://{name}:*" for name in names]
@@ -87,12 +83,9 @@ def security_for(host: str, public_url: str | None = None) -> TransportSecurityS
 
 
 def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
-    """Return the ASGI application of the bridge. Its address is ``url``, unless the options have a public one.
-
-    Every request needs a bearer token of ``users`` (token to user) or a signed token, and a ``Host`` and ``Origin`` as
-    in :func:`security_for`. With signed tokens the bridge is an OAuth resource server and publishes its issuer and
-    scopes (RFC 9728). ``exposition`` is served at ``/metrics``, behind the same checks. Raises
-    :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
+    """Every request needs a bearer token of ``users`` (token to user) or a signed token. With signed tokens the bridge
+    is an OAuth resource server and publishes its issuer and scopes (RFC 9728). ``exposition`` is served at
+    ``/metrics``, behind the same checks."""
     options = bridge.options
     if options.public_url is not None:
         url = options.public_url + PATH
@@ -133,8 +126,7 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
 
 
 def _auth_settings(options: Options, url: str) -> AuthSettings:
-    """Return the SDK's settings. The issuer of signed tokens is published only if it is a URL, whose server can be
-    asked for tokens."""
+    """The issuer of signed tokens is published only if it is a URL, whose server can be asked for tokens."""
     if not options.jwt_issuer or not is_address(options.jwt_issuer):
         # The SDK requires an issuer, but publishes it only with the URL of a resource server.
         return AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
@@ -151,8 +143,7 @@ def _auth_settings(options: Options, url: str) -> AuthSettings:
 
 
 class _WithoutLastEventId:
-    """ASGI middleware that drops the header ``Last-Event-ID``. Events have no ids here, so the client gets a new
-    stream; the SDK would answer nothing."""
+    """Events have no ids here, so the client gets a new stream; with this header the SDK would answer nothing."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -165,12 +156,9 @@ class _WithoutLastEventId:
 
 
 class UserLimits:
-    """ASGI middleware that limits the concurrent requests of a user to ``max_requests``, and the user's sessions to
-    ``max_sessions`` (by default :data:`MAX_SESSIONS`).
-
-    A new session above the limit ends the user's least recently used session that has no running request, as its client
-    would end it. If all sessions are in use, and for requests above the limit, the reply has status 429 and a JSON-RPC
-    error with the code ``LIMIT_REACHED``."""
+    """A new session above ``max_sessions`` (by default :data:`MAX_SESSIONS`) ends the user's least recently used
+    session that has no running request, as its client would end it. If all sessions are in use, and for requests above
+    the limit, the reply has status 429 and a JSON-RPC error with the code ``LIMIT_REACHED``."""
 
     def __init__(self, app: ASGIApp, *, max_requests: int, max_sessions: int | None = None) -> None:
         self._app = app
@@ -183,7 +171,6 @@ class UserLimits:
         self._sessions: defaultdict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, unless its user has as many running ones as the limit allows."""
         authenticated = scope.get("user")
         if scope["type"] != "http" or not isinstance(authenticated, AuthenticatedUser):
             await self._app(scope, receive, send)
@@ -199,7 +186,7 @@ class UserLimits:
             await self._serve_user(user, scope, receive, send)
 
     async def _serve_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request. Meanwhile its session counts as used; a request without a session may open one."""
+        """Meanwhile its session counts as used; a request without a session may open one."""
         sessions = self._sessions[user]
         headers = Headers(scope=scope)
         session = headers.get(_SESSION)
@@ -223,7 +210,6 @@ class UserLimits:
             await self._app(scope, receive, send)
 
     async def _open_session(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that opens a session, unless all sessions that the user may have are in use."""
         sessions = self._sessions[user]
         sessions_in_use = sum(1 for running_requests in sessions.values() if running_requests)
         if sessions_in_use + self._opening[user] >= self._max_sessions:
@@ -245,7 +231,6 @@ class UserLimits:
         await self._end_idle_sessions(sessions, scope)
 
     async def _end_idle_sessions(self, sessions: OrderedDict[str, int], scope: Scope) -> None:
-        """End idle sessions above the limit, least recently used ones first."""
         while len(sessions) > self._max_sessions:
             idle_sessions = (session for session, running_requests in sessions.items() if not running_requests)
             oldest = next(idle_sessions, None)
@@ -320,9 +305,7 @@ async def serve_http(
     connections: Connections | None = None,
 ) -> None:
     """Serve until cancelled, then close all sessions. ``on_started`` is called with the local URL. Port 0 takes a free
-    port. With the ``connections`` of another server of this process, both share their limits.
-
-    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
+    port. With the ``connections`` of another server of this process, both share their limits."""
     exposition = Exposition(package_version())
 
     @asynccontextmanager
@@ -352,11 +335,8 @@ async def serve_app(
     connections: Connections | None = None,
     max_sessions: int | None = None,
 ) -> None:
-    """Serve the application that ``make`` returns for its URL, until cancelled. ``on_started`` is called with the URL,
-    and ``running`` is open while the application is served. A user may have ``max_sessions`` with a handshake (100 by
-    default). With the ``connections`` of another server of this process, both share their limits.
-
-    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
+    """``make`` returns the application for its URL. ``on_started`` is called with the URL, and ``running`` is open
+    while the application is served. A user may have ``max_sessions`` with a handshake (100 by default)."""
     if connections is None:
         connections = Connections()
     with _listen(host, port) as listening:
@@ -384,7 +364,6 @@ async def serve_app(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
@@ -405,10 +384,8 @@ _MAX_KEY_SET = 1 << 20
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
-    """Return the users by their secrets in ``TOKEN`` or ``USER=TOKEN``, separated by commas. A secret without a user
-    belongs to ``local``.
-
-    Raises :class:`~transports.errors.UsageError` for a secret under 16 ASCII characters, and for a repeated secret."""
+    """Return users by their secrets, from ``TOKEN`` or ``USER=TOKEN``, separated by commas. The default user is
+    ``local``."""
     users: dict[str, str] = {}
     for part in tokens.split(","):
         name, equals, secret = part.strip().partition("=")
@@ -427,15 +404,13 @@ def parse_tokens(tokens: str) -> dict[str, str]:
 
 
 class JwtVerifier:
-    """Verifier of JSON Web Tokens (RFC 7519) of one issuer for one audience. The user is ``signed:`` plus the ``sub``,
-    so that an issuer's names never equal those of the operator's secrets.
-
-    The algorithms are a fixed list, all with public keys, so that a token cannot choose another (RFC 8725).
-    """
+    """For JSON Web Tokens (RFC 7519). The user is ``signed:`` plus the ``sub``, so that an issuer's names never equal
+    those of the operator's secrets. The algorithms are a fixed list, all with public keys, so that a token cannot
+    choose another (RFC 8725)."""
 
     def __init__(self, options: Options, resource: str) -> None:
-        """Read the key. ``resource`` is the address of this bridge, the expected audience unless the options set
-        another (RFC 8707). Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
+        """``resource`` is the address of this bridge, the expected audience unless the options set another (RFC
+        8707)."""
         self._options = options
         self._audience = options.jwt_audience or resource
         self._key_set = _KeySet(options.jwt_jwks_url) if options.jwt_jwks_url else None
@@ -454,7 +429,6 @@ class JwtVerifier:
             return None
 
     async def _verify_token(self, token: str) -> AccessToken:
-        """Return the user of a token. Raises any exception for an invalid token."""
         key: Any = self._key
         if self._key_set is not None:
             key = await self._key_set.key(jwt.get_unverified_header(token).get("kid"))
@@ -485,8 +459,7 @@ class JwtVerifier:
 
 
 def _scopes_in(claims: Mapping[str, Any]) -> list[str]:
-    """Return the scopes of a token, from ``scope`` (RFC 9068) or ``scp``, which some issuers write; each may be a text
-    or a list of texts. Raises :class:`jwt.InvalidTokenError` for any other type, since its meaning is unknown."""
+    """From ``scope`` (RFC 9068) or ``scp``, which some issuers write; each may be a text or a list of texts."""
     scopes = claims.get("scope", claims.get("scp", ""))
     if isinstance(scopes, str):
         scopes = scopes.split()
@@ -497,8 +470,7 @@ def _scopes_in(claims: Mapping[str, Any]) -> list[str]:
 
 
 class BearerVerifier(TokenVerifier):
-    """Verifier of the secrets of ``users`` (secret to user), and of signed tokens if there is a verifier for them. The
-    operator's secrets have all ``scopes``."""
+    """``users`` are by their secrets, which have all ``scopes``."""
 
     def __init__(self, users: Mapping[str, str], jwt_verifier: JwtVerifier | None, scopes: Sequence[str] = ()) -> None:
         self._users = users
@@ -506,7 +478,6 @@ class BearerVerifier(TokenVerifier):
         self._jwt_verifier = jwt_verifier
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the user of a configured or of a signed token; ``None`` for any other token."""
         user = holder_of(token, self._users)
         if user is not None:
             return AccessToken(token=token, client_id=user, scopes=self._scopes, subject=user)
@@ -516,13 +487,10 @@ class BearerVerifier(TokenVerifier):
 
 
 class _KeySet:
-    """Cache of an issuer's public keys (RFC 7517), refreshed every five minutes and when a token names an unknown key.
-
-    Anyone can send tokens, so there is one fetch at a time, at most every five seconds, also after a failure. A known
-    key never waits for a fetch. :class:`jwt.PyJWKClient` has a cache and a cooldown too, but its cooldown only begins
-    with a success. It also holds a lock during a fetch, which blocks a thread for each token, and it limits neither the
-    size of the answer nor the total time.
-    """
+    """Refreshed every five minutes and when a token names an unknown key. Anyone can send tokens, so there is one fetch
+    at a time, at most every five seconds, also after a failure. A known key never waits for a fetch. The cooldown of
+    :class:`jwt.PyJWKClient` only begins with a success. It also holds a lock during a fetch, which blocks a thread for
+    each token, and it limits neither the size of the answer nor the total time."""
 
     def __init__(self, url: str) -> None:
         """Check ``url``. Raises :class:`~transports.errors.UsageError` if the keys could be altered in transit."""
@@ -537,7 +505,6 @@ class _KeySet:
         self._fetch_lock = asyncio.Lock()
 
     async def key(self, kid: object) -> jwt.PyJWK:
-        """Return the key with this id. Raises :class:`jwt.PyJWTError` if the id is unknown or fetching fails."""
         if not self._has_key(kid):
             async with self._fetch_lock:
                 # Another token may have fetched the key meanwhile.
@@ -551,7 +518,6 @@ class _KeySet:
         return kid in self._by_id and time.monotonic() < self._expires_at
 
     async def _fetch_keys(self) -> None:
-        """Fetch the issuer's keys. Also after a failure, they are not fetched again for some seconds."""
         lifetime_seconds = 300
         seconds_between_fetches = 5
         try:
@@ -563,7 +529,6 @@ class _KeySet:
             self._next_fetch = time.monotonic() + seconds_between_fetches
 
     async def _download_key_set(self) -> bytes:
-        """Return the issuer's answer. Raises :class:`jwt.PyJWTError` if it is refused or too large."""
         from aiohttp import ClientSession  # late: a bridge without signed tokens must not load it
 
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
@@ -584,8 +549,7 @@ class _KeySet:
 
 
 def _usable_keys(body: bytes) -> dict[str, jwt.PyJWK]:
-    """Return the signature keys of a key set by id; other keys are left out, as RFC 7517 5 asks. Raises
-    :class:`jwt.PyJWTError` if ``body`` is not a key set."""
+    """Return the signature keys by id; other keys are left out, as RFC 7517 5 asks."""
     try:
         key_set = decode_json(body)
     except ProtocolError as error:
@@ -613,12 +577,9 @@ def _public_key(file: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ScopeChallenge:
-    """Answer to a call with too few scopes: 403, and a header with the needed scopes (RFC 6750 3.1), so that a client
-    can ask its user for them.
-
+    """Status 403, and a header with the needed scopes (RFC 6750 3.1), so that a client can ask its user for them.
     ``check`` takes a tool, its arguments and the session id (empty without one), and raises
-    :class:`~transports.errors.UsageError` if the token lacks scopes. ``metadata_url`` is the address of the resource's
-    metadata (RFC 9728)."""
+    :class:`~transports.errors.UsageError`. ``metadata_url`` is the address of the resource's metadata (RFC 9728)."""
 
     check: Callable[[str, Mapping[str, Any], str], None]
     metadata_url: str

@@ -35,13 +35,10 @@ _TOO_MANY_DATA = {"code": TooLarge.code, "limit": MAX_REQUESTED}
 
 
 class MessageCheck:
-    """ASGI middleware that reads the body of a user's request, and refuses it with a JSON-RPC error: status 413 above
-    ``max_bytes`` or 50,000 values and names, 408 if it arrives too slowly, 400 if it is not a message or has the id of
-    a running request of its session.
-
-    A body that is too large is read and dropped up to eight times its limit; the error also says how many bytes files
-    may have, ``max_file_bytes``. ``challenge`` returns the response to a message whose sender lacks permissions, or
-    ``None``."""
+    """Refuses a request with a JSON-RPC error: status 413 above ``max_bytes`` or 50,000 values and names, 408 if its
+    body arrives too slowly, 400 if it is not a message or has the id of a running request of its session. A body that
+    is too large is read and dropped up to eight times its limit; the error also says how many bytes files may have,
+    ``max_file_bytes``. ``challenge`` returns the response to a message whose sender lacks permissions, or ``None``."""
 
     def __init__(
         self,
@@ -63,7 +60,6 @@ class MessageCheck:
         self._too_large = error_body(message, code=TooLarge.code, limit=max_file_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read and check the body of a message, then serve it. Other requests are served as they are."""
         is_post = scope["type"] == "http" and scope["method"] == "POST"
         if not (is_post and isinstance(scope.get("user"), AuthenticatedUser)):
             await self._app(scope, receive, send)
@@ -97,8 +93,7 @@ class MessageCheck:
     async def _serve_once(
         self, session: str, request_id: types.RequestId, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Serve a request unless another one of its session with the same id is running: the SDK would send the answers
-        to both in the response to the second."""
+        """The SDK would send the answers to two running requests with the same id in the response to the second."""
         key = (session, str(request_id))
         if not await self._has_ended(key):
             reason = "a request with this id is still running; use another id"
@@ -114,8 +109,8 @@ class MessageCheck:
             ended.set()
 
     async def _has_ended(self, key: tuple[str, str]) -> bool:
-        """Return whether the requests with this id have ended. Wait for that up to a second: a response ends a moment
-        after its answer is sent, when the client may have sent the next request."""
+        """Wait up to a second: a response ends a moment after its answer is sent, when the client may have sent the
+        next."""
         try:
             async with asyncio.timeout(1):
                 while key in self._running:
@@ -156,11 +151,9 @@ def receive_again(message: Message, receive: Receive) -> Receive:
 async def read_request_body(
     request: Request, refuse: Callable[[bytes, int], Response | None], *, max_dropped: int
 ) -> bytes | Response:
-    """Return the body of a request, or the response to one that is refused or too slow.
-
-    ``refuse`` is called with each chunk and the size of the body so far, and returns a response to refuse it. A refused
-    body is still read, up to the size ``max_dropped``, since a client reads no response before it has sent its request.
-    """
+    """``refuse`` is called with each chunk and the size of the body so far, and returns a response to refuse it. A
+    refused body is still read, up to the size ``max_dropped``, since a client reads no response before it has sent its
+    request."""
     chunks: list[bytes] = []
     size = 0
     refusal: Response | None = None
@@ -183,8 +176,7 @@ async def read_request_body(
 
 
 class Refused(Exception):
-    """Raised for a line that is not a message, or has too many values. Its ``error`` is the answer, with the id of the
-    request, or ``None`` if the line has no id (JSON-RPC 2.0, 5)."""
+    """``error`` is the answer, with the id of the request, or ``None`` if the line has no id (JSON-RPC 2.0, 5)."""
 
     def __init__(self, line: bytes, code: int, reason: str, data: object = None) -> None:
         super().__init__(reason)
@@ -195,7 +187,6 @@ class Refused(Exception):
 
 
 def parse_message(line: bytes) -> types.JSONRPCMessage:
-    """Return the message in a line. Raises :class:`Refused`."""
     if has_more_values(line, MAX_REQUESTED):
         raise Refused(line, types.INVALID_REQUEST, _TOO_MANY, _TOO_MANY_DATA)
     try:
@@ -216,8 +207,7 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
 
 
 def _request_id(line: bytes) -> types.RequestId | None:
-    """Return the id of a request that cannot be parsed, which is searched at the beginning and at the end of its line.
-    ``None`` without an id, and for anything but a request."""
+    """Searched at both ends of a line that cannot be parsed. ``None`` without an id, and for anything but a request."""
     ends = ends_of(line)
     if not ends.has_method:
         return None

@@ -186,9 +186,7 @@ class Options(BaseSettings):
         return self
 
     def shows(self, tool: str, *numbered: str) -> bool:
-        """Return whether clients see a tool and may call it.
-
-        ``numbered`` is its actual name, with a number if another tool has the name ``tool``. Numbers depend on the
+        """``numbered`` is the actual name, with a number if another tool has the name ``tool``. Numbers depend on the
         order of the apps, so a pattern that hides ``tool`` hides the numbered names too."""
         is_shown = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
         is_hidden = any(fnmatchcase(name, pattern) for name in (tool, *numbered) for pattern in self.hide_tools)
@@ -219,12 +217,9 @@ class Options(BaseSettings):
 
     @classmethod
     def load(cls, *, config: Path | None = None, **options: object) -> Options:
-        """Read ``config``, or ``abp.toml`` in the working folder if there is one, and the environment. ``options`` that
-        are not ``None`` take precedence.
-
-        An untrusted file may only narrow permissions; its other settings are ignored with a warning. Raises
-        :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault, also for an
-        unknown variable."""
+        """``config`` is by default ``abp.toml`` in the working folder. ``options`` that are not ``None`` take
+        precedence over it and the environment. An untrusted file may only narrow permissions; its other settings are
+        ignored with a warning."""
         require_known(_PREFIX, cls.model_fields)
         config_file = read_config(config)
         from_arguments: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
@@ -252,10 +247,8 @@ class Options(BaseSettings):
 
 
 def _in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
-    """Rename settings from the names of docs/requirements.md R4-10 to those of the bridge: ``max_file_size_mb`` (1 MB
-    is 1,048,576 bytes) and ``allowed_mime_types``.
-
-    Raises ``ValueError`` for a setting that is given under both names."""
+    """From those of docs/requirements.md R4-10: ``max_file_size_mb`` (1 MB is 1,048,576 bytes),
+    ``allowed_mime_types``."""
     renamed = dict(settings)
     for documented, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
         if documented in renamed and name in renamed:
@@ -268,8 +261,7 @@ def _in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _megabytes_to_bytes(megabytes: object) -> object:
-    """Convert a size to bytes. Values that are not numbers, and very large ones, stay as they are and are refused
-    later."""
+    """Values that are not numbers, and very large ones, stay as they are and are refused later."""
     if isinstance(megabytes, bool) or not isinstance(megabytes, int | float) or abs(megabytes) >= _MIB:
         return megabytes
     return int(megabytes * _MIB)
@@ -283,8 +275,7 @@ def _remove_widening(settings: dict[str, Any], config_file: ConfigFile) -> None:
 
 
 def _only_narrows(key: str, value: object) -> bool:
-    """Return whether a setting of a file can only narrow permissions. A value of a wrong type counts as such, since it
-    raises an error later."""
+    """True for a value of a wrong type, since it raises an error later."""
     if key not in _NARROWING:
         return False
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -294,10 +285,7 @@ def _only_narrows(key: str, value: object) -> bool:
 
 
 def _settings_in(config_file: ConfigFile, fields: Mapping[str, object]) -> dict[str, Any]:
-    """Return the settings in the bridge's table of a file, with relative paths resolved against the file's folder;
-    none without a file.
-
-    Raises :class:`~transports.errors.UsageError` for an unknown setting."""
+    """Relative paths are resolved against the file's folder."""
     file = config_file.path
     if file is None:
         return {}
@@ -322,7 +310,6 @@ def _settings_in(config_file: ConfigFile, fields: Mapping[str, object]) -> dict[
 
 
 def _resolve_path(value: object, folder: Path) -> object:
-    """Return a path in a settings file as relative to the file's folder; any value but a text as it is."""
     if isinstance(value, str):
         return folder / value
     return value

@@ -74,11 +74,7 @@ async def call_result(
     describer: ArtifactDescriber,
     opened: OpenedView | None = None,
 ) -> CallToolResult:
-    """Return the result of a call as an MCP result: a text with the beginnings of text files, images, links, and a JSON
-    document, within the limits of ``options``.
-
-    ``session`` is that of the app, ``None`` for a call without one; ``store`` has the files, and ``describer`` their
-    links; ``opened`` is the view that the call has opened.
+    """``session`` is that of the app, ``None`` for a call without one; ``opened`` is the view that the call has opened.
 
     Data that does not fit is in an artifact, or marked as omitted. A file that was not stored has no link. A result by
     reference (without ``inline_data``) has neither images nor beginnings of files. The JSON document says nothing
@@ -117,8 +113,7 @@ async def call_result(
 
 
 def _previewed_files(result: Result) -> list[ArtifactRef]:
-    """Return the stored files of a result that are shown in it. Files that the router made of long data are not among
-    them, since the text shows the data."""
+    """Without files that the router made of long data, since the text shows the data."""
     if not result.inline_data:
         return []
     return [ref for ref in answered_files(result).values() if ref.stored]
@@ -158,7 +153,6 @@ def _artifact_entries(artifacts: Mapping[str, ArtifactRef]) -> list[dict[str, ob
 
 
 def _short_reference(ref: ArtifactRef) -> dict[str, object]:
-    """Return the fields of a reference that a model needs; all fields if the file was not stored."""
     reference = ref.as_dict()
     if not ref.stored:
         return reference
@@ -180,8 +174,7 @@ def _image_blocks(pictures: Sequence[Picture]) -> tuple[list[ContentBlock], int]
 
 
 def adapt_to_version(result: CallToolResult, version: str) -> CallToolResult:
-    """Return a result for clients of a protocol version: with texts instead of links before 2025-06-18, since older
-    clients refuse unknown content."""
+    """Clients before 2025-06-18 refuse unknown content, so they get texts instead of links."""
     if is_version_at_least(version, "2025-06-18"):
         return result
     content: list[ContentBlock] = []
@@ -198,8 +191,7 @@ def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> Ca
 
 
 def error_result(error: ABPError, max_bytes: int, describer: ArtifactDescriber) -> CallToolResult:
-    """Return an error as a result, so that the model reads it: message, advice on repeating, next step, and the part of
-    the answer that was stored before the error."""
+    """The result has also the part of the answer that was stored before the error."""
     lines = error_lines(error, _ADVICE)
     refs: list[ArtifactRef] = []
     document: dict[str, object] = {
@@ -242,8 +234,7 @@ def _fit_result(
     max_bytes: int,
     is_error: bool = False,
 ) -> CallToolResult:
-    """Return a result with a text, a JSON document and links to artifacts, in a message of at most ``max_bytes``. Until
-    it fits, halve the largest value of the document, the links and the text."""
+    """Until the message has at most ``max_bytes``, halve the largest value of the document, the links and the text."""
     shown_text = text
     shown_document = document
     shown_links: list[ResourceLink] = []
@@ -276,7 +267,6 @@ def _fit_result(
 
 
 def _resource_link(ref: ArtifactRef, describer: ArtifactDescriber) -> ResourceLink:
-    """Return the link to an artifact, with a description only if it is large: how to read it in ranges."""
     return ResourceLink(
         uri=ref.uri,
         name=ref.filename,
@@ -404,8 +394,7 @@ def _running_call(user: User, call_id: str) -> ToolCall | None:
 
 
 def _kept_result(call: KeptCall, max_bytes: int) -> CallToolResult:
-    """Return the result of a call, or its status while it is running. Raises :class:`~transports.errors.ABPError` if
-    there is no result: the outcome is unknown, or the result has expired."""
+    """Return the status while the call runs. Raises an error if the outcome is unknown, or has expired."""
     if call.content is not None:
         return CallToolResult.model_validate_json(call.content)
 
@@ -457,7 +446,6 @@ class _UpdateTaskParams(_TaskParams):
 
 
 def _task_fields(record: CallRecord) -> dict[str, object]:
-    """Return a call as a task of MCP, last updated when the call ended, or now if it has not ended."""
     updated = time.time()
     if record.duration_ms is not None:
         updated = record.started + record.duration_ms / 1000

@@ -283,10 +283,8 @@ OPEN_VIEW = "abp_open_view"
 
 
 def fixed_tools(options: Options) -> dict[str, Tool]:
-    """Return the fixed tools by name, adapted to the options of the bridge.
-
-    Without ``enable_file_tools`` there are no tools for artifacts, and no call takes ``files``. With ``export_roots``
-    ``abp_read_artifact`` may write a file, so it is not marked as read-only."""
+    """Without ``enable_file_tools`` there are no tools for artifacts, and no call takes ``files``. With
+    ``export_roots`` ``abp_read_artifact`` may write a file, so it is not marked as read-only."""
     tools = dict(FIXED_TOOLS)
     if options.export_roots:
         tools["abp_read_artifact"] = tools["abp_read_artifact"].model_copy(
@@ -303,11 +301,9 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
 
 @dataclass
 class CapabilityTool:
-    """Tool of a capability, shared by the apps with these ``sessions``.
-
-    ``first`` is the capability as the first app declares it, and ``schema`` the schema of its parameters; ``differs``
-    is true if another app has a different schema. ``takes_files`` is true if calls take files. ``hints`` are MCP's
-    behaviour hints, which are unverified claims of the apps."""
+    """Shared by the apps with these ``sessions``. ``first`` is the capability as the first app declares it; ``differs``
+    is true if another app has a different schema. ``hints`` are MCP's behaviour hints, unverified claims of the
+    apps."""
 
     name: str
     first: Capability = field(repr=False)
@@ -323,22 +319,20 @@ class CapabilityTool:
 
     @cached_property
     def _first_schema(self) -> ModelSchema:
-        """Schema of the first app for models. It is made only for tools that are listed or called: making it for 200
-        tools would make each call take 13 ms instead of 5 ms."""
+        """Made only for tools that are listed or called: with 200 tools each call would take 13 ms instead of 5 ms."""
         return model_schema(self.schema)
 
     @property
     def declared(self) -> ModelSchema:
-        """Schema for models. If the apps differ, it accepts any object: abp_status shows the schema of each app, and
-        each call is checked by its app's."""
+        """If the apps differ, any object: abp_status shows the schema of each app, and each call is checked by its
+        app's."""
         if self.differs:
             return model_schema({})
         return self._first_schema
 
     @cached_property
     def session(self) -> str:
-        """Name of the argument that chooses the app: ``session``, or ``abp_session`` if the capability has a parameter
-        ``session``."""
+        """Name of the argument for the app: ``abp_session`` if the capability has a parameter ``session``."""
         return "abp_session" if "session" in self._properties else "session"
 
     @cached_property
@@ -390,10 +384,8 @@ class CapabilityTool:
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
-    """Return a tool for each capability, by the name of the tool; with ``files``, calls take files.
-
-    Apps with the same capability share its tool, with the hints that all of these apps give. At most 200 capabilities
-    have a tool."""
+    """Apps with the same capability share its tool, with the hints that all of these apps give. At most 200
+    capabilities have a tool."""
     tools: dict[str, CapabilityTool] = {}
     by_capability: dict[str, CapabilityTool] = {}
     for key, app in apps.items():
@@ -476,16 +468,14 @@ def app_is_in_scope(user: User, app: App) -> bool:
 
 
 def require_scopes(user: User, tool: str, arguments: Mapping[str, Any]) -> None:
-    """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
-    that the call needs. Without a token, over stdio, everything may be called."""
+    """Check the scopes of this request's token. Without a token, over stdio, everything may be called."""
     token = get_access_token()
     if token is not None:
         _require_granted(token, tool, _scopes_for(user, tool, arguments))
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:
-    """Raise the error of :func:`require_scopes` if the token of this request lacks a scope of ``app``, which may have
-    been opened since that check."""
+    """For an ``app`` that may have been opened since :func:`require_scopes`."""
     token = get_access_token()
     if token is not None:
         _require_granted(token, tool, _scopes_of_app(user, app))

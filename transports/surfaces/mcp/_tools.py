@@ -74,8 +74,8 @@ class Tools:
         return await tools[name](arguments)
 
     async def call_capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
-        """Call the tool of a capability, whose ``arguments`` are the app's parameters and the bridge's own arguments:
-        the session and the files. The former are checked by the session, the latter here, as those of `abp_call`."""
+        """``arguments`` are the app's parameters, which the session checks, and the bridge's own: the session and the
+        files."""
         params = dict(arguments)
         own_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
         session = params.pop(tool.session, None)
@@ -89,8 +89,7 @@ class Tools:
         return await self._call(app, tool.capability, app_arguments(tool.declared, params), own_arguments)
 
     async def _select(self, key: object, capability: str | None = None) -> App:
-        """Return the app of a call, after opening it again if it was closed. Its scopes are checked here, since those
-        of a closed app are unknown."""
+        """A closed app is opened again. Its scopes are checked here, since those of a closed app are unknown."""
         app = await self._user.connections.select(key, self._reopen, capability)
         require_app_scopes(self._user, self._params.name, app)
         return app
@@ -190,10 +189,8 @@ class Tools:
     async def _run_call(
         self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]], capability: str = ""
     ) -> Answer:
-        """Start a call, or resume it with the client's answer to its question. Return its result or its next question.
-
-        ``app`` is ``None`` for a call without an app. A long call of a ``capability`` becomes a task if the client
-        supports tasks."""
+        """Start a call, or resume it with the client's answer to its question. ``app`` is ``None`` for a call without
+        an app. A long call of a ``capability`` becomes a task if the client supports tasks."""
         call = self._begin_or_resume(app, work)
         may_become_task = app is not None and capability and takes_tasks(self._ctx)
         timeout = TASK_AFTER if may_become_task else None
@@ -238,8 +235,7 @@ class Tools:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _reopen(self, arguments: Mapping[str, object], key: str) -> App:
-        """Connect an app again with the arguments of `abp_connect`, under its previous session name. As for a new app,
-        the token needs the scopes of `abp_connect`."""
+        """As for a new app, the token needs the scopes of `abp_connect`."""
         connect, _ = await self._resolve_target(arguments)
         return await connect(key)
 
@@ -247,9 +243,7 @@ class Tools:
         self, arguments: Mapping[str, object]
     ) -> tuple[Callable[[str | None], Awaitable[App]], str]:
         """Return the function that opens the app of these arguments of `abp_connect` (it takes the previous session
-        name, or ``None``), and the app's target.
-
-        Raises :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
+        name, or ``None``), and the app's target."""
         require_scopes(self._user, "abp_connect", arguments)
         options = {name: value for name, value in arguments.items() if name != "new"}
         target_arguments = [name for name in ("url", "name", "extensionPath", "extensionId") if name in options]
@@ -327,8 +321,7 @@ class Tools:
         return self._text_result("\n".join(lines), **document)
 
     async def _describe_sessions(self, key: object) -> tuple[list[str], list[dict[str, object]]]:
-        """Describe the app with this key, or without a key all apps, also those that are not open, as lines of text and
-        as JSON."""
+        """As lines of text and as JSON. Without a key all apps, also those that are not open."""
         closed = await self._user.connections.closed()
         apps = list(self._user.apps.values())
         if key:
@@ -418,11 +411,8 @@ def _capability_document(capability: Capability) -> dict[str, object]:
 
 
 async def _open_view(apps: Apps, opener: App, view: View, uri: str, *, with_picture: bool) -> tuple[Result, App | None]:
-    """Open a view of ``opener`` as an app of ``apps``, which makes the call that the view is for. Return the result of
-    that call, with the files of the view and if wanted a picture of it, and the app.
-
-    If the call succeeds and its view cannot be shown, return the result with a warning, and ``None``. Raises the errors
-    of the call, and :class:`~transports.errors.UsageError` at the limit of apps."""
+    """Return the result of the call that the view is for, with the files of the view and if wanted a picture of it, and
+    the app. If the call succeeds and its view cannot be shown, return the result with a warning, and ``None``."""
     try:
         app = await apps.open_view(opener, view, uri)
     except ABPError as error:
@@ -444,7 +434,6 @@ async def _open_view(apps: Apps, opener: App, view: View, uri: str, *, with_pict
 
 
 def _result_of_call(view: View) -> Result | None:
-    """Return the result of the call that opened a view; ``None`` if the call has failed."""
     try:
         return view.result
     except UsageError:
@@ -490,7 +479,6 @@ def _describe_opened_view(app: App) -> OpenedView:
 
 
 def _view_document(app: App) -> dict[str, object]:
-    """Describe a view as JSON: of its requests, warnings, violations and files the newest 20."""
     view = app.view
     assert view is not None and app.opened_by is not None
     newest = slice(-20, None)

@@ -63,7 +63,6 @@ _CONFIGURED = "configured"
 
 
 def _comparable_target(target: str) -> str:
-    """Return an address with its scheme and host in lower case and with a path; any other target as it is."""
     if not is_address(target) or origin_of(target) is None:
         return target
     parts = urlsplit(target)  # its scheme is in lower case
@@ -72,10 +71,8 @@ def _comparable_target(target: str) -> str:
 
 
 class Connections:
-    """Connections of one user: the open ones in ``apps``, and the kept ones in ``ledger``.
-
-    Only the arguments that a model gave are kept, no cookies and no secrets. Opening a connection again is therefore a
-    new `abp_connect`, with the current rules."""
+    """Only the arguments that a model gave are kept, no cookies and no secrets. Opening a connection again is therefore
+    a new `abp_connect`, with the current rules."""
 
     def __init__(self, apps: Apps, ledger: CallLedger) -> None:
         self._apps = apps
@@ -107,8 +104,7 @@ class Connections:
         await self._ledger.keep_connection(self._scope, app.key, arguments)
 
     async def find_open(self, target: str, arguments: Mapping[str, object]) -> App | None:
-        """Return the oldest open app that `abp_connect` would connect to this target with these ``arguments``: with the
-        same transport, browser and page. ``None`` if there is none."""
+        """The oldest one that `abp_connect` would open with these ``arguments``: same transport, browser and page."""
         connections = await self._kept_connections()
         transport = arguments.get("transport", "auto")
         defaults = {"browser": "chromium", "headless": True, "abpPage": EXTENSION_PAGE}
@@ -143,8 +139,7 @@ class Connections:
         return app
 
     async def closed(self) -> dict[str, dict[str, object]]:
-        """Return the arguments of the kept connections that are not open, by session, except those of the bridge's
-        settings."""
+        """Return the arguments of each by session, without the connections of the bridge's settings."""
         return {
             session: arguments
             for session, arguments in (await self._kept_connections()).items()
@@ -152,10 +147,8 @@ class Connections:
         }
 
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
-        """Return an app as :meth:`.Apps.select` does; a closed one is opened again with ``open_app``, once for several
-        calls at the same time. Without a ``key`` the only closed app is selected if no app is open.
-
-        Propagates the errors of ``Apps.select`` and of ``open_app``."""
+        """A closed app is opened again with ``open_app``, once for several calls at the same time. Without a ``key``
+        the only closed app is selected if no app is open."""
         if key in self._apps or (key is None and self._apps):
             return self._apps.select(key, capability)
 
@@ -215,13 +208,9 @@ class _Client:
 
 
 class Subscribers:
-    """Clients of one user that receive notifications of changes.
-
-    Clients may subscribe to artifacts of ``store``, which is watched while there are such subscriptions, and to
+    """Clients may subscribe to artifacts of ``store``, which is watched while there are such subscriptions, and to
     resources of the MCP servers among ``apps``. Notifications are sent in the background; an unreachable client is
-    dropped.
-
-    A client with a handshake is known by its connection. One without (a newer one) opens a stream with
+    dropped. A client with a handshake is known by its connection. One without (a newer one) opens a stream with
     :meth:`listen`."""
 
     def __init__(self, store: ArtifactStore, apps: Apps) -> None:
@@ -251,8 +240,7 @@ class Subscribers:
     # --- clients ------------------------------------------------------------------------------------------------------
 
     def register(self, ctx: Context) -> None:
-        """Register the client of this request for notifications. Clients without a handshake call :meth:`listen`
-        instead."""
+        """Clients without a handshake call :meth:`listen` instead."""
         if not is_modern(ctx):
             self._client_of(ctx)
 
@@ -278,7 +266,6 @@ class Subscribers:
             spawn(self.watch_or_stop(), self._tasks)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
-        """Subscribe a client to one resource. Raises :class:`MCPError` above 1,000 resources."""
         uris = self._client_of(ctx).uris
         if len(uris) >= _MAX_URIS and uri not in uris:
             raise MCPError(types.INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
@@ -317,8 +304,8 @@ class Subscribers:
         self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
 
     async def log(self, level: types.LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
-        """Send an app's ``data`` as a log message to the client of the request ``ctx``, or without a request to all
-        clients with a handshake. Others get log messages only during a request, and only if it asks for them."""
+        """Send ``data`` to the client of the request ``ctx``, or without a request to all clients with a handshake.
+        Others get log messages only during a request, and only if it asks for them."""
         message = types.LoggingMessageNotification(
             params=types.LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, 4096))
         )
@@ -339,8 +326,6 @@ class Subscribers:
     def _announce(
         self, event: ServerEvent, send: Callable[[ServerSession], Coroutine[object, object, None]], keys: Iterable[str]
     ) -> None:
-        """Publish ``event`` to the streams, and ``send`` it to the clients with these ``keys``."""
-
         async def publish(keys: list[str]) -> None:
             await self._bus.publish(event)
             for key in keys:
@@ -349,7 +334,6 @@ class Subscribers:
         spawn(publish(list(keys)), self._tasks)
 
     async def _notify(self, key: str, send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
-        """Call ``send`` with the session of a client. Drop a client that cannot be reached."""
         client = self._clients.get(key)
         if client is None:
             return
@@ -368,8 +352,7 @@ class Subscribers:
         return set[str]().union(*self._stream_uris, *(client.uris for client in self._clients.values()))
 
     async def watch_or_stop(self) -> None:
-        """Watch the store if there are subscriptions to artifacts, otherwise stop watching it. Update the subscriptions
-        at servers, including newly connected ones. No change is missed after this returns."""
+        """Also update the subscriptions at servers. No change is missed after this returns."""
         async with self._update_lock:
             if any(uri.startswith(_ARTIFACT) for uri in self._subscribed_uris()):
                 await self._watcher.start()
@@ -378,8 +361,7 @@ class Subscribers:
             await self._update_servers({uri for uri in self._subscribed_uris() if not uri.startswith(_ARTIFACT)})
 
     async def _update_servers(self, uris: set[str]) -> None:
-        """Subscribe to exactly these URIs at the servers. A URI that no server accepts is tried again with the next
-        update, for example after another app was connected."""
+        """A URI that no server accepts is tried again with the next update, as after another app was connected."""
         for uri, app in list(self._servers.items()):
             is_open = self._apps.get(app.key) is app
             if uri in uris and is_open:
@@ -408,8 +390,7 @@ async def _change_subscription(app: App, uri: str, change: Awaitable[object]) ->
 
 
 def connection_key(ctx: Context) -> str:
-    """Return the session id of a request: empty over stdio and for newer clients. These have no sessions, so their
-    header is ignored."""
+    """The session id, empty over stdio and for newer clients: these have no sessions, and their header is ignored."""
     if ctx.request is None or is_modern(ctx):
         return ""
     session: str = ctx.request.headers.get("mcp-session-id", "")
@@ -421,9 +402,7 @@ NO_APPS: Mapping[str, AppEntry] = MappingProxyType({})
 
 
 class User:
-    """State of one user of the bridge, isolated from all other users.
-
-    It is the :class:`~transports.surfaces.shared._apps.AppListener` of the user's apps."""
+    """The :class:`~transports.surfaces.shared._apps.AppListener` of the user's apps, isolated from all other users."""
 
     def __init__(self, users: Users, name: str, store: ArtifactStore) -> None:
         self.store = store
@@ -464,8 +443,7 @@ class User:
         return await self.apps.connect(target, options, key=key)
 
     async def connect_named(self, name: str, options: dict[str, object], key: str | None = None) -> App:
-        """Connect an app of the settings file. Raises :class:`~transports.errors.UsageError` for an unknown app, an app
-        of other users, and any option but ``timeout``. Propagates the errors of :meth:`connect`."""
+        """Of a named app, only the operator can set other options than ``timeout``."""
         if name not in self.named:
             names = ", ".join(sorted(self.named)) or "none"
             raise UsageError(f"unknown app {name[:100]!r}; apps to connect by name: {names}", code="NOT_FOUND")
@@ -475,7 +453,6 @@ class User:
         return await self.connect(name, options, key)
 
     def on_connected(self, app: App) -> None:
-        """Announce the app's tools, and subscribe at the app to the resources that clients are subscribed to."""
         if self._activity:
             self._activity.on_connected(app)
         self.subscribers.tools_changed()
@@ -483,8 +460,7 @@ class User:
             spawn(self.subscribers.watch_or_stop(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
-        """Announce the removal of the app's tools. If the app was disconnected on request, and not because the user is
-        retired or closed, forget its connection."""
+        """The connection is forgotten if the app was disconnected on request, not if the user is retired or closed."""
         if not self._dormant and not self._closing:
             self.connections.forget(app.key)
         if self._activity:
@@ -492,8 +468,6 @@ class User:
         self.subscribers.tools_changed()
 
     def on_event(self, app: App, event: Event) -> None:
-        """Announce changed capabilities as changed tools, and announce updated resources of a server. Forward other
-        notifications as log messages."""
         if self._activity:
             self._activity.on_event(app, event)
         match event:
@@ -508,8 +482,7 @@ class User:
                 spawn(self._forward_log(app, name, {"reason": event.reason}), self._tasks)
 
     async def _forward_log(self, app: App, event: str, data: object) -> None:
-        """Send an app's event as a log message to the client that waits for the app's latest call; to all clients if
-        there is none."""
+        """Send it to the client that waits for the app's latest call, or to all clients if there is none."""
         ctx: Context | None = None
         if app.pending_calls and isinstance(app.pending_calls[-1], ToolCall):
             ctx = app.pending_calls[-1].ctx
@@ -522,8 +495,8 @@ class User:
         await self.subscribers.log(level, f"abp.{app.key}", message, ctx)
 
     async def ready(self, timeout: float | None = None) -> str | None:
-        """Wait at most ``timeout`` seconds until the apps of the options are connected. Return a text with the targets
-        that failed and the reasons, or ``None``."""
+        """Wait for the apps of the options to be connected. Return a text with the failed targets and reasons, or
+        ``None``."""
         if not self._connecting:
             return None
         await asyncio.wait(self._connecting.values(), timeout=timeout)
@@ -550,15 +523,13 @@ class User:
     # --- calls that wait for an answer --------------------------------------------------------------------------------
 
     def suspend(self, call: ToolCall) -> str:
-        """Keep a call that waits for an answer, and return its key for :meth:`resume`. The call is cancelled after ten
-        minutes."""
+        """Return the key for :meth:`resume`. The call is cancelled after ten minutes."""
         key = secrets.token_hex(16)
         self._suspended[key] = call
         asyncio.get_running_loop().call_later(QUESTION_TIMEOUT, self._cancel_suspended, key)
         return key
 
     def resume(self, key: str) -> ToolCall:
-        """Remove and return a suspended call. Raises :class:`~transports.errors.UsageError` for an unknown key."""
         call = self._suspended.pop(key, None)
         if call is None:
             raise UsageError("the call that asked has ended; make it again", code="SESSION_EXPIRED", retryable=True)
@@ -572,8 +543,8 @@ class User:
     # --- activity of the user -----------------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Record the time of a request, at its beginning and at its end. The first request connects the apps of the
-        options in the background."""
+        """Called at the beginning and the end of a request. The first one connects the apps of the options in the
+        background."""
         self._last_used = time.monotonic()
         if not self._dormant:
             return
@@ -606,9 +577,7 @@ class User:
 
 @dataclass(eq=False)
 class Users:
-    """Registry of users, each created with its first request.
-
-    ``connection`` is the session id of a request, empty without a session. It only matters with ``isolate_sessions``,
+    """``connection`` is the session id of a request, empty without one. It only matters with ``isolate_sessions``,
     which makes each session a separate user."""
 
     store: ArtifactStore
@@ -634,11 +603,9 @@ class Users:
         return self._users[key]
 
     def count_apps(self, name: str) -> int:
-        """Return the number of connected apps of a user in all sessions."""
         return sum(user.apps.count for (owner, _), user in self._users.items() if owner == name)
 
     def _make_room(self, name: str) -> None:
-        """End the least recently used session of a user if the limit of sessions is reached."""
         keys = [(owner, session) for owner, session in self._users if owner == name]
         if len(keys) >= MAX_SESSIONS:
             longest_idle = max(keys, key=lambda key: self._users[key].idle_seconds())
