@@ -29,7 +29,7 @@ from ._responses import RequestRefused, json_response, read_json, scope_in, seco
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a server that are not settings. Times are in seconds."""
+    """Limits that are not settings. Times are in seconds."""
 
     #: For running responses when the server ends.
     shutdown_timeout: float = 1.0
@@ -68,7 +68,7 @@ def _checked_secret(secret: str) -> str:
 
 
 def _tenants_in(tenants: str) -> list[tuple[str, str, str]]:
-    """Return each ``TENANT=TOKEN`` of the setting as its name, the equals sign (empty if missing) and its token."""
+    """Return each ``TENANT=TOKEN`` as its name, the equals sign (empty if missing) and its token."""
     parts = (part.strip() for part in tenants.split(","))
     return [part.partition("=") for part in parts if part]
 
@@ -121,9 +121,7 @@ class Options(BaseSettings):
 
     @classmethod
     def load(cls, *, token: str | None = None, browsers: int | None = None) -> Options:
-        """Return the settings of the environment; arguments other than ``None`` take precedence.
-
-        Raises :class:`~transports.errors.UsageError` with the name of an invalid or unknown variable."""
+        """Arguments other than ``None`` take precedence over the environment."""
         require_known("ABP_SERVE_", cls.model_fields)
         arguments = {"token": token, "browsers": browsers}
         settings = {name: value for name, value in arguments.items() if value is not None}
@@ -135,9 +133,7 @@ class Options(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Holder of a token. Objects outside of the visitor's ``scope`` do not exist for them.
-
-    ``expires_at`` is the token's time of expiry in seconds since 1970, or ``None``."""
+    """Objects outside of the ``scope`` do not exist for them. ``expires_at`` is in seconds since 1970."""
 
     scope: Scope
     operator: bool = False
@@ -153,7 +149,6 @@ def _encode_scope(scope: Scope) -> str:
 
 
 def _decode_scope(text: str) -> Scope:
-    """Return the scope in a text by :func:`_encode_scope`, which must come from a value with a valid signature."""
     return Scope(**json.loads(text))
 
 
@@ -161,12 +156,10 @@ AuthorizedHandler: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.St
 
 
 class Access:
-    """Access control of one server.
-
-    ``token`` is the operator's; ``users`` maps other tokens to their scopes. ``host`` is the server's listening
-    address, ``public_url`` its address behind a proxy. Other names are refused, and ``X-Forwarded-*`` headers of a
-    proxy are ignored. ``signer`` signs scope tokens and cookies. The holders of one scope may have ``max_requests``
-    running requests, the operator any number."""
+    """``users`` maps tokens other than the operator's to their scopes. ``host`` is the listening address,
+    ``public_url`` the address behind a proxy. Other names are refused, and ``X-Forwarded-*`` headers of a proxy are
+    ignored. ``signer`` signs scope tokens and cookies. The holders of one scope may have ``max_requests`` running
+    requests, the operator any number."""
 
     def __init__(
         self,
@@ -193,10 +186,8 @@ class Access:
     # --- host and origin ----------------------------------------------------------------------------------------------
 
     def check_origin(self, request: web.Request) -> None:
-        """Raise :class:`~._responses.RequestRefused` for a foreign ``Host`` (421) or ``Origin`` (403).
-
-        This keeps foreign pages from reaching the server by a name that resolves to it (DNS rebinding), and from
-        sending it forms (CSRF)."""
+        """Keeps foreign pages from reaching the server by a name that resolves to it (DNS rebinding), and from sending
+        it forms (CSRF)."""
         host = hostname(request.host)
         if host is None or not self._is_own_name(host):
             message = "this is not a name of this server; use the address that it printed"
@@ -222,8 +213,7 @@ class Access:
     # --- tokens and cookies -------------------------------------------------------------------------------------------
 
     def authorized(self, handler: AuthorizedHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Return a handler that requires a valid token or cookie. Other requests get 401; a visitor with the maximum
-        number of running requests gets 429."""
+        """Requests without a valid token or cookie get 401; a visitor with too many running requests gets 429."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             visitor = self._identify_visitor(request)
@@ -240,8 +230,8 @@ class Access:
         return handle
 
     def _identify_visitor(self, request: web.Request) -> Visitor | None:
-        """Return the visitor with the bearer token of a request, or if it has no ``Authorization``, with its cookie.
-        ``None`` if that is missing or not valid."""
+        """By the bearer token, or without an ``Authorization`` by the cookie. ``None`` if that is missing or not
+        valid."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._holder_of_token(token.strip())
@@ -254,7 +244,7 @@ class Access:
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
     def _holder_of_cookie(self, cookie: str) -> Visitor | None:
-        """Return the visitor whom :meth:`login` gave the cookie; ``None`` if it is not valid any more, or never was."""
+        """``None`` for a cookie that is not valid any more, or never was."""
         try:
             content = self._signer.read_cookie(cookie)
         except Expired:
@@ -286,7 +276,7 @@ class Access:
         return Visitor(_decode_scope(scope), expires_at=expires_at)
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """Set a cookie that replaces the token in the body for twelve hours at most. Answers 401 for a wrong token."""
+        """Set a cookie that replaces the token in the body for twelve hours at most."""
         body = await read_json(request)
         token = str(body.get("token", ""))
         visitor = self._holder_of_token(token)
@@ -325,7 +315,7 @@ class Access:
         return response
 
     async def make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Make a token for the scope in the body, for ``expires`` seconds, by default a day. For the operator only."""
+        """The operator makes a token for the scope in the body, for ``expires`` seconds, by default a day."""
         visitor.require_operator()
         body = await read_json(request)
         scope = scope_in(body, "tenant", "user", "session")
@@ -342,7 +332,7 @@ def _digest(token: str) -> str:
 
 
 def _cookie_name(request: web.Request) -> str:
-    """Return the name of the cookie. It includes the port, since browsers send cookies to all ports of a host."""
+    """It includes the port, since browsers send cookies to all ports of a host."""
     port = request.host.rpartition(":")[2]
     if port.isdigit():
         return f"abp_serve_{port}"

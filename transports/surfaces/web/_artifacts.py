@@ -38,8 +38,7 @@ list_ = list  # in the class below, list is a method
 
 
 class ArtifactRoutes:
-    """Handlers for artifacts. Each visitor sees those of their scope; the operator may also fetch the unlisted files of
-    batch runs."""
+    """Each visitor sees artifacts of their scope; the operator may also fetch the unlisted files of batch runs."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -52,8 +51,7 @@ class ArtifactRoutes:
         return await serve_content(request, stored, self._parts.metrics, self._parts.limits.piece_timeout)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
-        """Serve the content to the holder of a signed link, which replaces a token. Answers 410 for an expired link,
-        and 404 for an invalid one or one of another artifact."""
+        """The signed link replaces a token. Answers 410 for an expired link, and 404 for one of another artifact."""
         artifact_id = request.match_info["id"]
         try:
             opens = self._parts.signer.link_opens(request.query["link"], artifact_id)
@@ -72,7 +70,7 @@ class ArtifactRoutes:
         return json_response(document)
 
     async def _find_artifact(self, request: web.Request, visitor: Visitor | None = None) -> StoredArtifact:
-        """Return the artifact of a request. A request without a visitor has a valid link."""
+        """A request without a visitor has a valid link."""
         artifact_id = request.match_info["id"]
         store = self._parts.store
         if visitor is not None:
@@ -88,8 +86,8 @@ class ArtifactRoutes:
             raise
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List artifacts, newest first. The cursor ``next`` holds the id and the time of the last artifact of a page,
-        so that it stays valid when that artifact is removed."""
+        """The cursor ``next`` has id and time of the last artifact of a page, to stay valid when that artifact is
+        removed."""
         query = request.query
         limit = whole_number(query.get("limit", "100"))
         if not limit:
@@ -127,8 +125,8 @@ class ArtifactRoutes:
         return [ref for ref in reversed(oldest_first) if _matches(ref, query)]
 
     async def _list_cached(self, store: ArtifactStore) -> list_[ArtifactRef]:
-        """Return the artifacts of ``store``, a part of the whole store, oldest first. The listing of the whole is
-        cached until it changes: listing 2,000 artifacts takes 30 times as long as reading the token."""
+        """``store`` is a part of the whole store, whose listing is cached until it changes: listing 2,000 artifacts
+        takes 30 times as long as reading the token."""
         if self._parts.store.retention:
             # Artifacts expire without a change of the token.
             return await store.list()
@@ -146,7 +144,6 @@ class ArtifactRoutes:
         return [ref for ref in listed if store.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Delete an artifact. Files of batch runs are read-only."""
         stored = await self._find_artifact(request, visitor)
         if stored.run_id is not None:
             raise RequestRefused(
@@ -196,7 +193,7 @@ def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
 
 
 class ThumbnailRoutes:
-    """Handler for thumbnails. Each is made in a process of its own and cached. So is the fact that there is none."""
+    """Each thumbnail is made in a process of its own and cached. So is the fact that there is none."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -205,7 +202,7 @@ class ThumbnailRoutes:
         self._two_at_a_time = asyncio.Semaphore(2)
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Serve a PNG or JPEG. Answers 404 if there is no picture."""
+        """A PNG or JPEG, or 404 if there is no picture."""
         store = self._parts.store_of(visitor)
         ref = await store.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
@@ -251,9 +248,8 @@ class UploadRoutes:
         self._allowed_types = [pattern.strip().lower() for pattern in parts.options.upload_types.split(",")]
 
     async def accept(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Store the body as a file, or the files of a form.
-
-        A form is refused at its first invalid file, but the files before that stay stored."""
+        """The body is a file, or a form with files, which is refused at its first invalid file; those before it stay
+        stored."""
         store = self._parts.store_of(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
@@ -279,7 +275,6 @@ class UploadRoutes:
         return await self._store_upload(request.content.iter_chunked(_PIECE), store, content_type, name, size)
 
     async def _read_form(self, request: web.Request, store: ArtifactStore) -> list[ArtifactRef]:
-        """Store the files of a form, each in a field called ``file``."""
         refs: list[ArtifactRef] = []
         try:
             reader = await request.multipart()
@@ -301,8 +296,6 @@ class UploadRoutes:
     async def _store_part(
         self, part: MultipartReader | BodyPartReader, store: ArtifactStore, *, has_room: bool
     ) -> ArtifactRef:
-        """Store a part of a form. Raises :class:`~._responses.RequestRefused` if it is no file, and if the form has no
-        room for one more."""
         # aiohttp's own parser supports names in pieces (RFC 2231), and raises for some of them.
         disposition = part.headers.get("Content-Disposition")
         if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != "file":
@@ -322,10 +315,7 @@ class UploadRoutes:
         name: str | None,
         size: int | None,
     ) -> ArtifactRef:
-        """Store one file. ``size`` is in bytes, and ``None`` if the client did not declare it.
-
-        Raises :class:`~._responses.RequestRefused` for a type that is not allowed, for a file that is too large, and
-        for a name that the store refuses."""
+        """``size`` is in bytes, and ``None`` if the client did not declare it."""
         mime_type = normalise_mime(content_type)
         if content_type and mime_type is None:
             raise RequestRefused(415, "INVALID_PARAMS", "the Content-Type is not a MIME type")
@@ -346,8 +336,6 @@ class UploadRoutes:
             raise RequestRefused(422, error.code, error.message) from error
 
     async def _limit_size(self, pieces: AsyncIterator[bytes], store: ArtifactStore) -> AsyncIterator[bytes]:
-        """Yield the pieces of a file. Raises :class:`~._responses.RequestRefused` (413) above the maximum size, and
-        :class:`TimeoutError` for a client that is too slow."""
         size = 0
         async for piece in pieces_in_time(pieces):
             size += len(piece)
@@ -370,15 +358,10 @@ async def _read_pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
 
 
 async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
-    """Return a URL that opens the artifact without a token, and its time of expiry (ISO 8601).
-
-    With ``base``, it is a URL of the server at that address. Without ``base``, a store with presigned URLs (such as S3)
-    makes it; for other stores it is a URL of the server that runs on this machine for the store. ``expires`` is a
-    duration: ``90s``, ``30m``, ``1h``, ``7d``.
-
-    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for an invalid
-    ``expires`` or ``base``, or if no server of this store runs on this machine.
-    """
+    """Return a URL that opens the artifact without a token, and its time of expiry (ISO 8601). With ``base``, it is a
+    URL of the server at that address. Without ``base``, a store with presigned URLs (such as S3) makes it; for other
+    stores it is a URL of the server that runs on this machine for the store. ``expires`` is a duration: ``90s``,
+    ``30m``, ``1h``, ``7d``."""
     seconds = parse_duration(expires)
     if seconds is None or not 0 < seconds <= MAX_SECONDS:
         raise UsageError(f"--expires {expires}: give a time such as 90s, 30m, 1h or 7d; at most 30d")

@@ -43,22 +43,20 @@ from ._views import ViewRoutes
 
 
 class AppRoutes:
-    """Handlers for connected apps."""
-
     def __init__(self, parts: Parts) -> None:
         self._activity = parts.activity
         self._apps = parts.apps
         self._named = sorted(parts.named)
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List the apps, oldest connection first. The operator also gets the names of the settings file."""
+        """Oldest connection first. The operator also gets the names of the settings file."""
         visible = [app for app in self._activity.apps.values() if visitor.scope.covers(app.scope)]
         names = self._named if visitor.operator else []
         return json_response({"apps": [_app_document(app) for app in visible], "names": names})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Connect an app, also for another owner: ``tenant`` or ``user``. With ``reuse``, return an app that is already
-        connected, if there is one, also to other visitors; only the operator may connect a new one."""
+        """The owner may be another ``tenant`` or ``user``. With ``reuse``, an app that is already connected may be
+        returned, also to other visitors; only the operator may connect a new one."""
         body = await read_json(request)
         may_reuse = body.get("reuse") is True
         if not may_reuse:
@@ -81,9 +79,8 @@ class AppRoutes:
         return json_response(_app_document(app), status=201)
 
     def _find_reusable(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> App | None:
-        """Return an app that is connected to ``url``, and that the visitor may use: any app in their scope. The
-        operator's scope has the apps of all users, so they may only use those connected by this server for ``owner``.
-        """
+        """A visitor may use any app in their scope. The operator's scope has the apps of all users, so they may only
+        use those connected by this server for ``owner``."""
         owner_scope = self._apps.scope.within(owner)
         for app in self._activity.apps.values():
             may_use = visitor.scope.covers(app.scope)
@@ -95,7 +92,7 @@ class AppRoutes:
         return None
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Disconnect an app. Its running calls are cancelled."""
+        """Running calls of the app are cancelled."""
         app = self.find(request, visitor)
         await app.apps.disconnect(app)
         return web.Response(status=204)
@@ -115,7 +112,7 @@ class AppRoutes:
 
 
 def _app_document(app: App) -> dict[str, object]:
-    """Return an app as JSON, with at most 1,000 capabilities. An app may have far more (docs/faults.md 22)."""
+    """At most 1,000 capabilities: an app may have far more (docs/faults.md 22)."""
     session = app.session
     listed = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
     return {
@@ -141,7 +138,7 @@ def _app_document(app: App) -> dict[str, object]:
 
 
 class _WebCall:
-    """Call made over HTTP; a :class:`~transports.surfaces.shared._apps.PendingCall`."""
+    """A :class:`~transports.surfaces.shared._apps.PendingCall`."""
 
     def __init__(self, key: str, calls: DetachedCalls, question_timeout: float) -> None:
         self.key = key
@@ -150,7 +147,7 @@ class _WebCall:
         self._answer: asyncio.Future[Mapping[str, object]] | None = None
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Wait for an answer over HTTP and return it, or after the timeout the default answer of every session."""
+        """Wait for an answer over HTTP; after the timeout, return the default answer of every session."""
         answer: asyncio.Future[Mapping[str, object]] = asyncio.get_running_loop().create_future()
         self._answer = answer
         self._calls.question_changed(self.key, request)
@@ -167,7 +164,7 @@ class _WebCall:
             self._calls.question_changed(self.key, None)
 
     def answer(self, content: Mapping[str, object]) -> bool:
-        """Answer the open question. Return ``False`` if there is none."""
+        """Return ``False`` if there is no open question."""
         if self._answer is None or self._answer.done():
             return False
         self._answer.set_result(content)
@@ -179,8 +176,6 @@ class _WebCall:
 
 
 class CallRoutes:
-    """Handlers for the calls of one server."""
-
     def __init__(self, parts: Parts, apps: AppRoutes, views: ViewRoutes) -> None:
         self._parts = parts
         self._activity = parts.activity
@@ -201,7 +196,7 @@ class CallRoutes:
         return json_response({"calls": [record.as_dict() for record in records[:limit]]})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Show the record and the result of a call, after waiting up to ``wait`` seconds (60 at most) for its end."""
+        """Wait up to ``wait`` seconds (60 at most) for the end of the call."""
         call_id = request.match_info["id"]
         wait_seconds = whole_number(request.query.get("wait", "0"))
         if wait_seconds is None:
@@ -222,7 +217,7 @@ class CallRoutes:
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Cancel a detached call. An ended call stays unchanged."""
+        """Only for a detached call. An ended call stays unchanged."""
         call_id = request.match_info["id"]
         record = self._activity.calls.get(call_id)
         if record is not None and not record.detached and visitor.scope.covers(record.scope):
@@ -255,7 +250,7 @@ class CallRoutes:
         raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
 
     async def start(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Start a call. Its end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
+        """The call's end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
         app = self._apps.find(request, visitor)
         body = await read_json(request)
         capability = body.get("capability")
@@ -282,8 +277,8 @@ class CallRoutes:
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
-        """Put uploaded files into ``params``. ``files`` is a list or a single file, ``{"param": …, "artifact": ID}``
-        with the path of its place in ``params``, such as ``a.b``."""
+        """``files`` is a list or a single file, ``{"param": …, "artifact": ID}`` with the path of its place, such as
+        ``a.b``."""
         references: dict[str, GivenFile] = {}
         for file in files if isinstance(files, list) else [files]:
             match file:
@@ -298,8 +293,7 @@ class CallRoutes:
 
 
 class EventStream:
-    """Event streams for at most ``max_listeners`` clients, of which one scope may have a quarter. The operator has no
-    such share."""
+    """One scope may have a quarter of the ``max_listeners`` clients; the operator has no such share."""
 
     def __init__(self, parts: Parts) -> None:
         self._activity = parts.activity
@@ -311,11 +305,9 @@ class EventStream:
         parts.metrics.listeners.set_function(lambda: len(self._listeners))
 
     async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Send the events of the visitor's scope, in order and each event once.
-
-        The stream resumes after ``Last-Event-ID``. If that entry is no longer in the log, a ``reset`` event asks the
-        client to load everything again. The stream ends when the client disconnects, stalls or has missed entries, and
-        when the visitor's token expires."""
+        """Send each event of the visitor's scope once, in order, after ``Last-Event-ID``. If that entry is no longer in
+        the log, a ``reset`` event asks the client to load everything again. The stream ends when the client
+        disconnects, stalls or has missed entries, and when the visitor's token expires."""
         self._refuse_beyond_limits(visitor)
         last_seen_id, has_missed_entries = self._resume_position(request.headers.get("Last-Event-ID"))
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
@@ -347,8 +339,6 @@ class EventStream:
         return response
 
     def _refuse_beyond_limits(self, visitor: Visitor) -> None:
-        """Raise :class:`~._responses.RequestRefused` at the limit of clients. A visitor other than the operator gets a
-        quarter of it at most."""
         if len(self._listeners) >= self._max_listeners:
             message = f"the limit of {self._max_listeners} clients of /events is reached"
             raise RequestRefused(503, "RATE_LIMITED", message)
@@ -363,8 +353,7 @@ class EventStream:
             task.cancel()
 
     def _resume_position(self, last_event_id: str | None) -> tuple[int, bool]:
-        """Return the id of the last entry that the client has seen, and whether later entries are no longer in the
-        log. The stream of a new client begins at the end of the log."""
+        """Return the id of the last entry that the client has seen, and whether later ones have gone from the log."""
         if last_event_id is None:
             return self._activity.last_id, False
         max_digits = 18  # fewer than 64 bits can have
@@ -380,7 +369,7 @@ class EventStream:
         last_seen_id: int,
         has_missed_entries: bool,
     ) -> None:
-        """Send the entries after ``last_seen_id``, until the visitor's token expires or the client has missed some."""
+        """Until the visitor's token expires or the client has missed entries."""
         # Milliseconds before a client connects again.
         await write(b"retry: 1000\n\n")
         if has_missed_entries:
@@ -411,8 +400,7 @@ class EventStream:
 
 
 def _limit_unsent(transport: asyncio.WriteTransport) -> None:
-    """Bound the data that a client has not taken. aiohttp itself buffers 64 KB before it waits for the transport; the
-    socket's buffer gets the same size."""
+    """aiohttp itself buffers 64 KB before it waits for the transport; the socket's buffer gets the same size."""
     transport.set_write_buffer_limits(high=0)
     sock = transport.get_extra_info("socket")
     if sock is not None:

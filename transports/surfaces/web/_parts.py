@@ -17,8 +17,8 @@ from ._runs import ServedRuns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Parts of one server. ``apps`` are those that it has connected, and ``named`` are names of apps that may be
-    connected; ``activity`` may be shared with another surface, and has its apps, too."""
+    """``apps`` are those that the server has connected, and ``named`` are names of apps that may be connected.
+    ``activity`` may be shared with another surface, and has its apps, too."""
 
     store: ArtifactStore
     options: Options

@@ -56,7 +56,7 @@ _STATUS_BY_CODE = {
 
 
 class RequestRefused(ABPError):
-    """Raised for a request that is refused. ``status`` and ``headers`` are those of the response."""
+    """``status`` and ``headers`` are those of the response."""
 
     def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message, code=code, retryable=status in (429, 503))
@@ -69,8 +69,7 @@ def json_response(document: object, *, status: int = 200) -> web.Response:
 
 
 def error_response(error: ABPError) -> web.Response:
-    """Return ``{"error": {"code", "message", …}}`` with the status for the code of the error, for its class, or 500.
-    Messages of errors do not contain secrets."""
+    """Messages of errors do not contain secrets."""
     document = {"error": error.as_dict()}
     if isinstance(error, RequestRefused):
         response = json_response(document, status=error.status)
@@ -89,9 +88,7 @@ def _status_of(error: ABPError) -> int:
 
 
 def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
-    """Return the scope in optional ``fields`` of a request's body, such as ``tenant``.
-
-    Raises :class:`RequestRefused` (400) unless each value is a text of 1 to 200 printable characters."""
+    """The ``fields`` of the body, such as ``tenant``, are optional."""
     values = {field: body[field] for field in fields if body.get(field) is not None}
     try:
         return Scope(**values)  # type: ignore[arg-type]
@@ -100,15 +97,14 @@ def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number in a query, of at most eight digits; ``None`` for anything else."""
+    """At most eight digits; ``None`` for anything else."""
     if text.isascii() and text.isdigit() and len(text) <= 8:
         return int(text)
     return None
 
 
 def seconds_in(body: dict[str, object], key: str, default: float, most: float = MAX_SECONDS) -> float:
-    """Return the duration at ``key`` of a request's body, in seconds. Raises :class:`RequestRefused` (400) unless it is
-    a number above 0 and at most ``most``, by default 30 days."""
+    """The number must be above 0 and at most ``most``, by default 30 days."""
     value = body.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= most:
         raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {most:.0f}")
@@ -118,10 +114,8 @@ def seconds_in(body: dict[str, object], key: str, default: float, most: float = 
 async def read_json(
     request: web.Request, media_type: str = "application/json", max_bytes: int = 16 << 20
 ) -> dict[str, object]:
-    """Return the JSON object in the body of ``request``, or an empty one without a body.
-
-    Raises :class:`RequestRefused` for another media type, above ``max_bytes`` (16 MiB) or 50,000 values and names,
-    after 60 seconds, and for any body other than a JSON object."""
+    """An empty object without a body. Refuses another media type, more than ``max_bytes`` or 50,000 values and names, a
+    body that takes over 60 seconds, and any body other than a JSON object."""
     if not request.can_read_body:
         return {}
     # A form of a foreign page cannot send this type (CSRF).
@@ -143,8 +137,7 @@ async def read_json(
 
 
 async def _read_body(request: web.Request, max_bytes: int) -> bytes:
-    """Return the body of ``request``. Raises :class:`RequestRefused` (413) if it has too many bytes or too many values,
-    which are counted before the JSON is decoded."""
+    """The values are counted before the JSON is decoded."""
     body = bytearray()
     counter = ValueCounter()
     async for chunk in request.content.iter_any():
@@ -159,9 +152,7 @@ async def _read_body(request: web.Request, max_bytes: int) -> bytes:
 
 
 class Metrics(Exposition):
-    """Counters and gauges of one web server, in addition to those of every process.
-
-    Values of a label must be few and may not come from a client, since each value makes a time series."""
+    """Values of a label must be few and may not come from a client, since each value makes a time series."""
 
     def __init__(self) -> None:
         super().__init__(package_version())
@@ -191,9 +182,7 @@ _TEXT = {"application/xml", "application/javascript", "application/rtf", "applic
 
 
 def _content_disposition(kind: str, filename: str, mime_type: str) -> str:
-    """Return the header for ``kind``, ``inline`` or ``attachment``.
-
-    The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which every client
+    """The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which every client
     reads, and also as UTF-8 if it has other characters."""
     name = safe_filename(filename, fallback="artifact", mime_type=mime_type)
     ascii_name = re.sub(r"[^\x20-\x7e]|[\"\\%]", "_", name)
@@ -208,8 +197,7 @@ Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "
 
 
 def _preview_of(mime_type: str) -> Preview:
-    """Return the kind of preview that the gallery shows for a MIME type. SVG may contain scripts, so it is only safe as
-    the source of an image."""
+    """SVG may contain scripts, so it is only safe as the source of an image."""
     if mime_type in _IMAGES or mime_type == "image/svg+xml":
         return "image"
     if mime_type == "application/pdf":
@@ -229,7 +217,7 @@ def _preview_of(mime_type: str) -> Preview:
 
 @dataclass(frozen=True, slots=True)
 class StoredArtifact:
-    """Artifact, and the store that holds it. ``run_id`` is the batch run to which it belongs."""
+    """``run_id`` is the batch run to which the artifact belongs."""
 
     store: ArtifactStore
     ref: ArtifactRef
@@ -237,7 +225,7 @@ class StoredArtifact:
 
 
 def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
-    """Return the metadata of an artifact for ``/artifacts`` and ``/events``. ``url`` is a path on this server."""
+    """For ``/artifacts`` and ``/events``. ``url`` is a path on this server."""
     source = ref.source
     return {
         "id": ref.id,
@@ -260,11 +248,9 @@ def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
 async def serve_content(
     request: web.Request, artifact: StoredArtifact, metrics: Metrics, piece_timeout: float
 ) -> web.StreamResponse:
-    """Send the artifact, or the requested range. A client that takes a piece too slowly, in more than ``piece_timeout``
-    seconds, is cut off.
-
-    Damaged content is never sent completely: the last piece is sent only after the store has compared the hash;
-    otherwise the connection is aborted. Raises the errors of the store until the first piece is sent."""
+    """A client that takes longer than ``piece_timeout`` seconds for a piece is cut off. Damaged content is never sent
+    completely: the last piece is sent only after the store has compared the hash; otherwise the connection is aborted.
+    Raises the errors of the store until the first piece is sent."""
     ref = artifact.ref
     modified = _last_modified(ref)
     headers = _content_headers(ref, modified, download="download" in request.query)
@@ -299,7 +285,7 @@ async def serve_content(
 
 
 def _content_headers(ref: ArtifactRef, modified: datetime | None, *, download: bool) -> dict[str, str]:
-    """Return the headers that all responses with an artifact share. With ``download``, a browser does not show it."""
+    """With ``download``, a browser does not show the artifact."""
     is_shown = ref.mime_type in _INLINE_TYPES and not download
     disposition = "inline" if is_shown else "attachment"
     policy = (
@@ -331,10 +317,8 @@ async def _send_pieces(
     metrics: Metrics,
     piece_timeout: float,
 ) -> None:
-    """Send the content of an artifact, always one piece behind the store, which compares the hash at the end.
-
-    After an error, or when the client takes a piece too slowly, the connection is aborted. Raises errors from before
-    the first piece is sent."""
+    """Always one piece behind the store, which compares the hash at the end. After an error, or when the client takes a
+    piece too slowly, the connection is aborted. Raises errors from before the first piece is sent."""
 
     async def write(piece: bytes) -> None:
         async with asyncio.timeout(piece_timeout):
@@ -363,7 +347,7 @@ async def _send_pieces(
 
 
 def _last_modified(ref: ArtifactRef) -> datetime | None:
-    """Return the time when the artifact was stored, in whole seconds like HTTP dates."""
+    """In whole seconds, like HTTP dates."""
     try:
         created = datetime.fromisoformat(str(ref.source.get("created")))
     except ValueError:
@@ -375,7 +359,7 @@ def _last_modified(ref: ArtifactRef) -> datetime | None:
 
 
 def _precondition_failed(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """Return whether ``If-Match`` (strong comparison) or ``If-Unmodified-Since`` fails."""
+    """``If-Match`` (strong comparison) or ``If-Unmodified-Since``."""
     if request.if_match is not None:
         return not any(_matches(tag, sha256) and not tag.is_weak for tag in request.if_match)
     since = request.if_unmodified_since
@@ -383,7 +367,7 @@ def _precondition_failed(request: web.Request, sha256: str, modified: datetime |
 
 
 def _not_modified(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """Return whether ``If-None-Match`` (weak comparison) or ``If-Modified-Since`` allows a 304."""
+    """``If-None-Match`` (weak comparison) or ``If-Modified-Since``."""
     if request.if_none_match is not None:
         return any(_matches(tag, sha256) for tag in request.if_none_match)
     since = request.if_modified_since
@@ -395,8 +379,7 @@ def _matches(tag: ETag, sha256: str) -> bool:
 
 
 def _range_applies(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """Return whether ``If-Range`` (RFC 9110 §13.1.5) holds: strong comparison, or the exact date. aiohttp only parses
-    the date."""
+    """``If-Range`` (RFC 9110 §13.1.5): strong comparison, or the exact date. aiohttp only parses the date."""
     condition = request.headers.get("If-Range")
     if condition is None or condition.strip() == f'"{sha256}"':
         return True
@@ -412,11 +395,8 @@ def _requested_range(request: web.Request, ref: ArtifactRef, modified: datetime 
 
 
 def _parse_range(header: str, size: int) -> range | None:
-    """Return the requested range of ``size`` bytes: ``bytes=0-99``, ``bytes=100-`` for the rest, or ``bytes=-100`` for
-    the last bytes. A range that starts at ``size`` or later cannot be satisfied.
-
-    Return ``None`` for headers that RFC 9110 §14.2 allows a server to ignore: other units, several ranges, invalid
-    syntax."""
+    """A range that starts at ``size`` or later cannot be satisfied. ``None`` for headers that RFC 9110 §14.2 allows a
+    server to ignore: other units, several ranges, invalid syntax."""
     match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip().replace(" ", ""))
     if match is None:
         return None

@@ -41,8 +41,8 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Location of a run: ``where`` is the address of its ledger, or the path of the ``folder`` with it. ``changed`` is
-    in seconds since 1970."""
+    """``where`` is the address of a run's ledger, or the path of its ``folder``. ``changed`` is in seconds since
+    1970."""
 
     where: str
     name: str
@@ -57,7 +57,7 @@ class Place:
 
 @dataclass(slots=True)
 class ServedRun:
-    """Open run. ``reported`` are the states that were last reported as a change."""
+    """``reported`` are the states that were last reported as a change."""
 
     place: Place
     view: LedgerView
@@ -66,10 +66,8 @@ class ServedRun:
 
 
 class ServedRuns:
-    """Runs at ``places``: a run's folder, a folder with any number of runs, or a ``postgresql://`` address.
-
-    ``on_change`` is called with the id and the states of a watched run after they have changed; it may not block.
-    Raises :class:`~transports.errors.UsageError` for a missing folder and for an invalid address."""
+    """Each of ``places`` is a run's folder, a folder with any number of runs, or a ``postgresql://`` address.
+    ``on_change`` is called with the id and the states of a watched run after they have changed; it may not block."""
 
     def __init__(
         self, places: Sequence[str], on_change: Callable[[Mapping[str, object]], object], limits: Limits = LIMITS
@@ -91,11 +89,10 @@ class ServedRuns:
         return bool(self._configured)
 
     async def places(self) -> list[Place]:
-        """Return the locations of the runs, the newest first, at most 100."""
         return await in_thread(_find_places, self._configured)
 
     async def get(self, run_id: str) -> ServedRun | None:
-        """Return the run with this id, or ``None``, and watch it for a minute."""
+        """The run is watched for a minute."""
         if run_id not in self._open:
             places = {place.id: place for place in await self.places()}
             if run_id not in places:
@@ -111,8 +108,7 @@ class ServedRuns:
         return run
 
     async def artifact(self, artifact_id: str) -> StoredArtifact | None:
-        """Return the file of a run with this id, or ``None``. Only runs with their files beside the ledger are
-        searched."""
+        """Only runs with their files beside the ledger are searched."""
         if not self._configured:
             return None
         places = await self.places()
@@ -169,7 +165,6 @@ class ServedRuns:
 
 
 def _find_places(configured: Sequence[str]) -> list[Place]:
-    """Return the runs at addresses and in folders, each once, the newest first, at most 100."""
     places: dict[str, Place] = {}
     for where in configured:
         runs = [_run_at_address(where)] if "://" in where else _find_runs(Path(where))
@@ -182,14 +177,14 @@ def _find_places(configured: Sequence[str]) -> list[Place]:
 
 
 def _run_at_address(url: str) -> Place:
-    """Return the location of a run in a database. The last ``run`` in the query of ``url`` is the name of the run."""
+    """The last ``run`` in the query of ``url`` is the name of the run."""
     base, _, query = url.partition("#")[0].partition("?")
     run = parse_qs(query).get("run", ["default"])[-1]
     return Place(url, f"{run} · {redact_url(base)}")
 
 
 def _find_runs(folder: Path) -> list[Place]:
-    """Return the run of a folder, or the runs of its subfolders (10,000 at most) if it has none."""
+    """The run of the folder, or the runs of its subfolders (10,000 at most) if it has none."""
     run = _run_in_folder(folder)
     if run is not None:
         return [run]
@@ -206,7 +201,7 @@ def _find_runs(folder: Path) -> list[Place]:
 
 
 def _run_in_folder(folder: Path) -> Place | None:
-    """Return the location of the run in a folder, with the time of its last change; ``None`` if there is no ledger."""
+    """With the time of its last change; ``None`` if there is no ledger."""
     times = []
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         with suppress(OSError):
@@ -221,7 +216,7 @@ class RunRoutes:
         self._runs = runs
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List runs, the newest first. ``served`` is true if runs are served to this visitor."""
+        """Newest first. ``served`` is true if runs are served to this visitor."""
         if not self._runs.configured or not visitor.operator:
             return json_response({"served": False, "runs": []})
         runs = [
@@ -231,7 +226,7 @@ class RunRoutes:
         return json_response({"served": True, "runs": runs})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Show a run. For a minute from then on, changes of its states are ``run_changed`` events."""
+        """For a minute from then on, changes of its states are ``run_changed`` events."""
         run = await self._find_run(request, visitor)
         overview = await run.view.overview()
         report = None
@@ -245,8 +240,8 @@ class RunRoutes:
         return json_response(document)
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List a page of jobs. If the text ``q`` is the id of another line with the same job, that job is listed, with
-        the id as its ``copy``."""
+        """If the text ``q`` is the id of another line with the same job, that job is listed, with the id as its
+        ``copy``."""
         run = await self._find_run(request, visitor)
         query = _read_job_query(request.query)
         page = await run.view.jobs(query)
@@ -296,7 +291,7 @@ def _states(overview: Overview) -> dict[str, object]:
 
 
 def _overview_document(overview: Overview) -> dict[str, object]:
-    """Return an overview as JSON. Its ``throughput`` has a number for each step since ``began``."""
+    """``throughput`` has a number for each step since ``began``."""
     return {
         **_states(overview),
         "codes": [
@@ -356,7 +351,7 @@ def _job_document(row: Row) -> dict[str, object]:
 
 
 def _shown_values(values: Mapping[str, object]) -> str:
-    """Return values as indented JSON without secrets, cut after 20,000 characters."""
+    """Indented JSON without secrets, cut after 20,000 characters."""
     redacted = Redactor().tree(dict(values))
     text = msgspec.json.format(encode_json(redacted), indent=2).decode()
     max_chars = 20_000
@@ -376,7 +371,6 @@ def _shown_name_or_none(text: str | None) -> str | None:
 
 
 def _read_report(folder: Path) -> dict[str, object] | None:
-    """Return the figures of ``report.json`` that the ledger does not have; ``None`` if it cannot be read."""
     try:
         report = folder / "report.json"
         changed = report.stat().st_mtime
@@ -395,7 +389,6 @@ def _read_report(folder: Path) -> dict[str, object] | None:
 
 
 def _numbers_in(value: object) -> dict[str, float]:
-    """Return the numbers among the first 20 members of an object."""
     if not isinstance(value, dict):
         return {}
     return {
@@ -406,7 +399,6 @@ def _numbers_in(value: object) -> dict[str, float]:
 
 
 def _iso_time(seconds: float | None) -> str | None:
-    """Return a time in ISO 8601; ``None`` without a time, and for a number that is not one."""
     if seconds is None:
         return None
     try:

@@ -54,10 +54,8 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def trace_request(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Serve a request in a span with OpenTelemetry's conventions for HTTP. Reading requests are traced only if the
-    client sends a trace context.
-
-    The span has the route, never the path, which may hold the signature of a link."""
+    """Reading requests are traced only if the client sends a trace context. The span has the route, never the path,
+    which may hold the signature of a link."""
     is_reading = request.method in ("GET", "HEAD", "OPTIONS")
     is_wanted = not is_reading or "traceparent" in request.headers
     if not is_tracing() or not is_wanted:
@@ -75,14 +73,11 @@ async def trace_request(request: web.Request, handler: _Handler) -> web.StreamRe
 
 
 def _route(request: web.Request) -> str:
-    """Return the pattern of the request's route; empty if there is none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else ""
 
 
 class Site:
-    """The routes of one server."""
-
     def __init__(self, access: Access, parts: Parts) -> None:
         self._access = access
         self._parts = parts
@@ -152,8 +147,7 @@ class Site:
 
     @web.middleware
     async def _guard_request(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse foreign hosts and origins, convert errors to JSON, and count requests. The origin of a view serves
-        nothing but its sandbox."""
+        """The origin of a view serves nothing but its sandbox."""
         try:
             response: web.StreamResponse | None = await self._views.sandbox(request)
             if response is None:
@@ -206,8 +200,8 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 
 
 def _page_file(name: str, frames: str = "") -> web.StreamResponse:
-    """Return a file of the page, which may show frames from the sources ``frames``. Names are looked up in a listing of
-    the folder, so that none leads out of it."""
+    """``frames`` are sources that the page may show. Names are looked up in a listing, so that none leads out of the
+    folder."""
     folder = Path(__file__).parent / "page"
     files: dict[str, Path] = {}
     if folder.is_dir():
@@ -224,8 +218,8 @@ async def _health(_: web.Request) -> web.StreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Running server. ``public_url`` is its address behind a proxy, by default ``url``; both end in a slash. ``token``
-    is the operator's. Another server of the process may share its ``connections`` and detached ``calls``."""
+    """``public_url`` is its address behind a proxy, by default ``url``; both end in a slash. ``token`` is the
+    operator's. Another server of the process may share its ``connections`` and detached ``calls``."""
 
     url: str
     token: str
@@ -241,7 +235,7 @@ class Served:
         return f"{self.public_url}#token={self.token}"
 
     def link(self, ref: ArtifactRef) -> str:
-        """Return a URL that opens an artifact without a token, for a day."""
+        """It opens an artifact without a token, for a day."""
         return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + 86400.0)
 
 
@@ -261,17 +255,10 @@ async def serve(
     named: Collection[str] = (),
     limits: Limits = LIMITS,
 ) -> AsyncIterator[Served]:
-    """Serve ``store`` for the length of the context. At its end, calls are cancelled, apps are disconnected and
-    connections are closed.
-
-    ``connect`` replaces :func:`transports.connect`; ``activity`` is a log shared with another surface; ``users`` maps
-    tokens other than the operator's to their scopes; ``signer`` signs links, tokens and cookies. ``runs`` are folders
-    and addresses of batch runs, and ``named`` are names of apps that may be connected. ``ledger`` keeps the calls made
-    over HTTP, by default in memory, and is closed at the end.
-
-    Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
-    if the address is not available (``ADDRESS_UNAVAILABLE``).
-    """
+    """At the end, calls are cancelled, apps are disconnected and connections are closed. ``connect`` replaces
+    :func:`transports.connect`; ``activity`` is a log shared with another surface; ``users`` maps tokens other than the
+    operator's to their scopes; ``signer`` signs links, tokens and cookies. ``runs`` are folders and addresses of batch
+    runs. ``ledger`` keeps the calls made over HTTP, by default in memory, and is closed at the end."""
     if not is_loopback(host) and options.token is None:
         raise UsageError(
             f"other machines can reach {host}: choose a token (--token, ABP_SERVE_TOKEN), or omit --host to serve "
@@ -339,8 +326,6 @@ async def _running_parts(parts: Parts) -> AsyncIterator[None]:
 async def _run_application(
     site: Site, parts: Parts, connections: Connections
 ) -> AsyncIterator[Callable[[], asyncio.Protocol]]:
-    """Yield the factory of protocols for the ``connections`` of the application."""
-
     @web.middleware
     async def mark_serving(request: web.Request, handler: _Handler) -> web.StreamResponse:
         with connections.serving():
@@ -369,7 +354,7 @@ async def _run_application(
 
 
 def _read_signing_key() -> str:
-    """Return the signing key of this user. If it cannot be read, log that, and return a random one."""
+    """If the key of this user cannot be read, log that, and return a random one."""
     try:
         return signing_key()
     except StoreError as error:

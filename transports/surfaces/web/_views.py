@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ResourceRoutes:
-    """Handlers for resources. A server is identified by its session or by a unique name."""
+    """A server is identified by its session or by a unique name."""
 
     def __init__(self, activity: Activity, limits: Limits) -> None:
         self._activity = activity
@@ -64,8 +64,8 @@ class ResourceRoutes:
         )
 
     async def read(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Return the contents of a resource: short text inline, other contents as artifacts. They come from the
-        session's cache unless the query has ``fresh``."""
+        """Short text is inline, other contents are artifacts. They come from the session's cache unless the query has
+        ``fresh``."""
         app = self._find_server(request, visitor)
         uri = request.match_info["uri"]
         try:
@@ -95,10 +95,7 @@ class ResourceRoutes:
         return web.Response(status=204)
 
     def _find_server(self, request: web.Request, visitor: Visitor) -> App:
-        """Return the server whose session or name is in the path.
-
-        Raises :class:`~._responses.RequestRefused`: 404 if the visitor sees no such server, 409 if several have the
-        name."""
+        """Answers 404 if the visitor sees no such server, 409 if several have the name."""
         namespace = request.match_info["namespace"]
         visible = [server for server in self._activity.apps.values() if visitor.scope.covers(server.scope)]
         for server in visible:
@@ -121,7 +118,7 @@ def _resource_document(resource: Resource | ResourceTemplate) -> dict[str, objec
 
 
 def _content_document(result: Result, index: int, item: object) -> dict[str, object]:
-    """Return one item of ``contents``: ``{uri, mime_type, text, artifact}`` with either a text or an artifact."""
+    """``{uri, mime_type, text, artifact}`` with either a text or an artifact."""
     content = members_of(item)
     document = {"uri": content.get("uri"), "mime_type": content.get("mimeType"), "text": None, "artifact": None}
     ref = result.artifacts.get(f"contents.{index}.blob") or result.artifacts.get(f"contents.{index}.text")
@@ -133,7 +130,7 @@ def _content_document(result: Result, index: int, item: object) -> dict[str, obj
 
 
 def _refusal(error: CapabilityError) -> RequestRefused:
-    """Return the response for a failed request to an MCP server: 404 for an unknown resource, otherwise 502."""
+    """404 for an unknown resource, otherwise 502."""
     resource_not_found, invalid_params = -32002, -32602
     # Servers use both codes for an unknown resource.
     if error.details.get("code") in (resource_not_found, invalid_params):
@@ -173,11 +170,9 @@ _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
 
 @dataclass(eq=False)
 class LiveView:
-    """View of a call, for visitors whose scope covers ``scope``.
-
-    ``name`` is the host name of its origin, ``opened`` has its document, ``tool_input`` the arguments and the result of
-    its tool as JSON, and ``host`` answers its requests. ``files`` are the ids of the artifacts that it has handed out,
-    and ``violations`` is what its policy has forbidden, as the browser reports."""
+    """``name`` is the host name of its origin, ``opened`` has its document, ``tool_input`` the arguments and the result
+    of its tool as JSON, and ``host`` answers its requests. ``files`` are the ids of the artifacts that it has handed
+    out, and ``violations`` is what its policy has forbidden, as the browser reports."""
 
     name: str
     scope: Scope
@@ -189,14 +184,13 @@ class LiveView:
 
     @property
     def state(self) -> dict[str, object]:
-        """Files and warnings of the view, to which more are added while it is shown."""
+        """Files and warnings, to which more are added while the view is shown."""
         forbidden = [f"forbidden by its policy: {text}" for text in self.violations]
         return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
 
 async def _store_view_file(store: ArtifactStore, ids: list[str], max_files: int, content: BinaryData) -> None:
-    """Store a file that a view hands out, and add its id to ``ids``. Raises :class:`~transports.errors.UsageError`
-    once there are ``max_files``."""
+    """Add the ids to ``ids``. Raises :class:`~transports.errors.UsageError` once there are ``max_files``."""
     if len(ids) >= max_files:
         raise UsageError(f"the view has handed out {max_files} files, which is the limit")
     stored = await Router(store).route(
@@ -206,7 +200,7 @@ async def _store_view_file(store: ArtifactStore, ids: list[str], max_files: int,
 
 
 class ViewRoutes:
-    """Handlers of live views, by the id of the call that opened each."""
+    """Views by the id of the call that opened each."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -218,9 +212,7 @@ class ViewRoutes:
     async def call(
         self, app: App, capability: str, params: dict[str, object], timeout: float | None, call_id: str
     ) -> Result:
-        """Call a capability that has a view, and keep what the view needs. Raises the errors of the call.
-
-        If the view cannot be shown, the result has a warning."""
+        """Keep what the view needs. If the view cannot be shown, the result has a warning."""
         from ...session._views import ViewServer  # needs the extra [mcp]
 
         view = self._add_view(call_id)
@@ -247,7 +239,7 @@ class ViewRoutes:
                 self._forget_view(call_id)
 
     def _add_view(self, call_id: str) -> asyncio.Future[LiveView]:
-        """Keep a future for the view of a call. One view more than the limit removes the oldest."""
+        """One view more than the limit removes the oldest."""
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
         view.add_done_callback(_read_exception)
         self._views[call_id] = view
@@ -265,8 +257,8 @@ class ViewRoutes:
         call_id: str,
         server_calls: Sequence[ServerCall],
     ) -> ABPError | None:
-        """Set the result of ``view``, or its error, and return the error. Nothing is raised, since the call itself has
-        succeeded: ``server_calls`` are the calls of the server that it made."""
+        """Nothing is raised, since the call itself has succeeded. ``server_calls`` are the calls of the server that it
+        made."""
         error: ABPError
         try:
             if not server_calls:
@@ -287,9 +279,7 @@ class ViewRoutes:
     async def _prepare_view(
         self, server: ViewServer, app: App, capability: str, call_id: str, server_call: ServerCall
     ) -> LiveView:
-        """Read the document of a view from its server, and make the host that answers the view's requests.
-
-        Raises :class:`~transports.errors.TooLarge`, and the errors of the server."""
+        """Raises :class:`~transports.errors.TooLarge`, and the errors of the server."""
         from ...mcp.views._host import Host, HostContext, ViewHandlers  # needs the extra [mcp]
         from ...mcp.views._transport import OpenedTool
 
@@ -326,8 +316,8 @@ class ViewRoutes:
     # --- routes -------------------------------------------------------------------------------------------------------
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Show the origin, the document and the input of a view when its call has ended. The query has the view's
-        surroundings: ``theme``, ``locale``, ``timezone``, ``width`` and ``height``."""
+        """Wait for the end of the call. The query has the view's surroundings: ``theme``, ``locale``, ``timezone``,
+        ``width`` and ``height``."""
         live = await self._find_view(request, visitor)
         port = _local_port(request)
         if port is None:
@@ -348,7 +338,7 @@ class ViewRoutes:
         return web.Response(body=body, content_type="application/json")
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Pass a message of the view to the host, whose ``answer`` is ``null`` for a notification."""
+        """The ``answer`` of the host is ``null`` for a notification."""
         live = await self._find_view(request, visitor)
         body = await read_json(request)
         match body:
@@ -363,10 +353,8 @@ class ViewRoutes:
         return web.Response(status=204)
 
     async def _find_view(self, request: web.Request, visitor: Visitor) -> LiveView:
-        """Return the view of the call in the path, after the end of the call.
-
-        Raises :class:`~._responses.RequestRefused`: 404 if the visitor sees no such view, 504 if the call has not ended
-        in time; and the error for which the view is not shown."""
+        """After the end of the call. Answers 404 if the visitor sees no such view, 504 if the call has not ended in
+        time; and the error for which the view is not shown."""
         view = self._views.get(request.match_info["call"])
         not_found = RequestRefused(404, "NOT_FOUND", "the view of this call is no longer kept; call again")
         if view is None:
@@ -387,10 +375,8 @@ class ViewRoutes:
     # --- the sandbox --------------------------------------------------------------------------------------------------
 
     async def sandbox(self, request: web.Request) -> web.Response | None:
-        """Answer a request to the origin of a view; return ``None`` for a request to any other origin.
-
-        The origin has the sandbox proxy, and takes the browser's reports about the view's policy. Raises
-        :class:`~._responses.RequestRefused` (404) for all other requests."""
+        """Return ``None`` for a request that is not to the origin of a view. That origin has only the sandbox proxy,
+        and takes the browser's reports about the view's policy."""
         name = hostname(request.host)
         if name is None or not re.fullmatch(r"view-[0-9a-f]{16}\.localhost", name):
             return None
@@ -413,7 +399,7 @@ class ViewRoutes:
         return web.Response(text=_PROXY, content_type="text/html", headers=headers)
 
     def _find_by_name(self, name: str) -> LiveView | None:
-        """Return the view with this host name. The comparison does not reveal names by its duration."""
+        """The comparison does not reveal names by its duration."""
         for view in self._views.values():
             is_ready = view.done() and not view.cancelled() and view.exception() is None
             if is_ready and secrets.compare_digest(view.result().name, name):
@@ -422,13 +408,13 @@ class ViewRoutes:
 
 
 def _read_exception(view: asyncio.Future[LiveView]) -> None:
-    """Read the exception of a view. The page may never ask for it, and asyncio would log one that was not read."""
+    """The page may never ask for it, and asyncio would log one that was not read."""
     if not view.cancelled():
         view.exception()
 
 
 async def _take_report(live: LiveView, request: web.Request) -> web.Response:
-    """Keep a report of a browser about a policy (CSP 5.3), 50 at most. A view can forge one: it is shown as text."""
+    """Keep a browser's report about a policy (CSP 5.3), 50 at most. A view can forge one: it is shown as text."""
     match await read_json(request, "application/csp-report", 64 << 10):
         case {"csp-report": {"effective-directive": str(directive), "blocked-uri": str(blocked)}}:
             from ...mcp.views._document import policy_remedy  # needs the extra [mcp]
@@ -450,7 +436,7 @@ def frames_of_views(request: web.Request) -> str:
 
 
 def _local_port(request: web.Request) -> str | None:
-    """Return the port of the server's own address on this machine, such as ``:8000``; ``None`` for another address."""
+    """With its colon, such as ``:8000``; ``None`` for an address that is not on this machine."""
     name = hostname(request.host)
     if request.scheme != "http" or not is_loopback(name):
         return None
@@ -460,8 +446,7 @@ def _local_port(request: web.Request) -> str | None:
 
 
 def _host_context_in(query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of the host's context in a query: the ``theme``, and if they are valid, the ``locale``,
-    ``timezone`` and ``size``."""
+    """The ``theme``, and if they are valid, the ``locale``, ``timezone`` and ``size``."""
     fields: dict[str, Any] = {"theme": "dark" if query.get("theme") == "dark" else "light"}
     for name in ("locale", "timezone"):
         if query.get(name):

@@ -50,16 +50,12 @@ class _Call(msgspec.Struct):
 
 
 def upstream_client(server: HttpServer) -> httpx2.AsyncClient:
-    """Return a client for a server. It waits for answers without a limit: a call may take an hour.
-
-    Raises :class:`~transports.errors.ConnectFailed`."""
+    """It waits for answers without a limit: a call may take an hour."""
     return http_client(server, timeout=httpx2.Timeout(30, read=None), limits=httpx2.Limits(max_connections=None))
 
 
 async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
-    """Return the body of a response as one line, without a byte order mark.
-
-    Raises :class:`~transports.errors.TooLarge`."""
+    """As one line, without a byte order mark. Raises :class:`~transports.errors.TooLarge`."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.aiter_bytes():
@@ -71,18 +67,16 @@ async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
 
 
 def unreachable(server: HttpServer, error: Exception) -> ConnectFailed:
-    """Return the error for a request that did not arrive, or whose answer broke off."""
     reason = first_line(server.redact(str(error)))[:_MAX_TEXT] or type(error).__name__
     return ConnectFailed(f"{server} cannot be reached: {reason}")
 
 
 async def refusal_of(server: HttpServer, response: httpx2.Response, raw_id: bytes) -> bytes:
-    """Return the JSON-RPC error in the body of a refusal with this id, or an error made from the response's status."""
+    """Return the JSON-RPC error in the body of a refusal, or one made from the status."""
     return _refusal_from(server, response, raw_id, await _read_refusal(response))
 
 
 async def _read_refusal(response: httpx2.Response) -> bytes:
-    """Return the body of a refusal; empty if it is over 64 KiB."""
     try:
         return await read_body(response, _MAX_REFUSAL)
     except TooLarge:
@@ -90,7 +84,7 @@ async def _read_refusal(response: httpx2.Response) -> bytes:
 
 
 def _refusal_from(server: HttpServer, response: httpx2.Response, raw_id: bytes, body: bytes) -> bytes:
-    """Return the JSON-RPC answer for a refused message: the error in ``body``, or one made from the status."""
+    """Return the error in ``body``, or one made from the status."""
     error = _error_in(body)
     if error:
         return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (raw_id or b"null", error)
@@ -105,7 +99,6 @@ def _refusal_from(server: HttpServer, response: httpx2.Response, raw_id: bytes, 
 
 
 def _error_in(body: bytes) -> bytes:
-    """Return the error object of a JSON-RPC message as JSON; empty for any other body."""
     try:
         require_limits(body)
         error = bytes(FIELDS_DECODER.decode(body).get("error", b""))
@@ -116,8 +109,8 @@ def _error_in(body: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Posted:
-    """A message that was posted, or a batch of messages. ``unanswered`` has the ids in JSON of its requests that have
-    no answer yet, by their keys; ``method`` is that of a single message."""
+    """A message or a batch. ``unanswered`` has the ids in JSON of its requests that have no answer yet, by their keys;
+    ``method`` is that of a single message."""
 
     unanswered: dict[Key, bytes]
     method: str = ""
@@ -133,7 +126,7 @@ class _Posted:
 
 
 class AddressServer:
-    """A server behind an address. Each message is one POST, whose answers are delivered as they arrive."""
+    """Each message is one POST, whose answers are delivered as they arrive."""
 
     grace = 0.0
     #: 1, since the connection only ends by itself if the server has forgotten the session.
@@ -154,7 +147,7 @@ class AddressServer:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, deliver: Deliver) -> None:
-        """Deliver the server's messages, until it has forgotten the session."""
+        """Return when the server has forgotten the session."""
         self._deliver = deliver
         await self._ended
 
@@ -162,7 +155,7 @@ class AddressServer:
         pass  # each message was one request
 
     async def send(self, line: bytes) -> None:
-        """Send a message. A notification is sent before this returns, and so before the next message."""
+        """A notification is sent before this returns, and so before the next message."""
         try:
             message = await read_message(line)
         except ABPError:
@@ -200,7 +193,7 @@ class AddressServer:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _begin_task(self, key: Key | None, work: Coroutine[object, object, None]) -> None:
-        """Run work in a task. With the ``key`` of a request, :meth:`_cancel_post` can cancel it."""
+        """With the ``key`` of a request, :meth:`_cancel_post` can cancel the task."""
         task = begin(work, partial(fail, self._ended))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -208,7 +201,7 @@ class AddressServer:
             self._posts[key] = task
 
     async def _post_and_answer(self, line: bytes, posted: _Posted, headers: Mapping[str, str]) -> None:
-        """Send a message. Answer its requests that the server does not answer with the reason."""
+        """Requests that the server does not answer get the reason as their answer."""
         reason = ""
         try:
             await self._post(line, posted, headers)
@@ -232,7 +225,7 @@ class AddressServer:
             post.cancel()
 
     def _message_headers(self, message: Message) -> dict[str, str]:
-        """Return the headers that repeat parts of a message, as protocol 2026-07-28 asks; none for older protocols."""
+        """Return those that repeat parts of a message, as protocol 2026-07-28 asks; none for older protocols."""
         params = message.params
         if not params.version:
             return {}
@@ -271,8 +264,7 @@ class AddressServer:
                     raise ProtocolError(self._no_answer_in(body))
 
     async def _take_refusal(self, response: httpx2.Response, posted: _Posted, *, has_session: bool) -> None:
-        """Answer the requests of a refused message with the refusal, or log it. A session that the server has forgotten
-        ends."""
+        """Answer the refused requests with it, or log it. A session that the server has forgotten ends."""
         body = await _read_refusal(response)
         if has_session and has_forgotten_session(response.status_code, body):
             await self._end_session(posted)
@@ -314,8 +306,7 @@ class AddressServer:
             await self._resume_stream(position, posted)
 
     async def _resume_stream(self, position: _StreamPosition, posted: _Posted) -> None:
-        """Ask for the events after the last one, until the request is answered. Give up after five attempts in a row
-        without an event."""
+        """Until the request is answered. Give up after five attempts in a row without an event."""
         max_failures = 5
         while position.last_id and not posted.is_answered and position.failures < max_failures:
             await asyncio.sleep(position.delay())
@@ -323,14 +314,13 @@ class AddressServer:
                 return
 
     async def _listen(self) -> None:
-        """Keep the stream open on which the server sends messages of its own, if it has such a stream."""
+        """Some servers have no stream for messages of their own."""
         position = _StreamPosition()
         while await self._get_events(position, _Posted({})):
             await asyncio.sleep(position.delay())
 
     async def _get_events(self, position: _StreamPosition, posted: _Posted) -> bool:
-        """Deliver the messages of a stream from its position. Return whether it may be opened again: the server has not
-        refused it, or only now."""
+        """Return whether the stream may be opened again: the server has not refused it, or only now."""
         headers = self._resume_headers(position.last_id)
         try:
             async with self._client.stream("GET", self._server.url, headers=headers) as response:
@@ -342,7 +332,7 @@ class AddressServer:
         return True
 
     def _resume_headers(self, last_id: str) -> list[tuple[bytes, bytes]]:
-        """Return the headers of a request for the events after ``last_id``, as bytes, since ids need not be ASCII."""
+        """Return them as bytes, since ids need not be ASCII."""
         headers = [(name.encode(), value.encode()) for name, value in self._session.items()]
         headers.append((b"accept", b"text/event-stream"))
         if last_id:
@@ -350,7 +340,7 @@ class AddressServer:
         return headers
 
     async def _read_events(self, response: httpx2.Response, position: _StreamPosition, posted: _Posted) -> None:
-        """Deliver the messages of a stream, until its end or until the requests of ``posted`` are answered."""
+        """Until the stream ends, or the requests of ``posted`` are answered."""
         position.was_open = True
         async with aclosing(events_of(response, MAX_BYTES)) as events:
             async for event in events:
@@ -368,9 +358,7 @@ class AddressServer:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def _take_message(self, raw: bytes, posted: _Posted) -> None:
-        """Deliver a message of the server, which may be the answer to a request of ``posted``.
-
-        A server of protocol 2025-03-26 may answer one request with a list of messages, and a batch with a list of
+        """A server of protocol 2025-03-26 may answer one request with a list of messages, and a batch with a list of
         answers."""
         is_list = raw.lstrip()[:1] == b"["
         try:
@@ -394,7 +382,6 @@ class AddressServer:
         await self._pass_on(raw)
 
     async def _take_list(self, raw: bytes, posted: _Posted) -> None:
-        """Deliver a list of messages: one by one, or as one message if the client has sent a batch."""
         items = await read_batch(raw)
         if not posted.is_batch:
             for item in items:
@@ -417,7 +404,6 @@ class AddressServer:
             await self._deliver(raw)
 
     def _learn_from_answer(self, method: str, message: Message) -> None:
-        """Learn the protocol version of the handshake, and which parameters of tools are sent as headers."""
         result = message.envelope.result
         try:
             if method == "initialize" and result:
@@ -451,8 +437,8 @@ def _note_answer(message: Message, posted: _Posted) -> bool:
 
 @dataclass(slots=True)
 class _StreamPosition:
-    """The id of the last event of a stream, the delay in seconds that the server wants before it is resumed, and the
-    number of times in a row that it ended without an event."""
+    """``retry`` is the delay in seconds that the server wants before the stream is resumed. ``failures`` counts how
+    often in a row it ended without an event."""
 
     last_id: str = ""
     retry: float | None = None
@@ -460,6 +446,5 @@ class _StreamPosition:
     was_open: bool = False
 
     def delay(self) -> float:
-        """Return the seconds until the stream is opened again."""
         self.failures += 1
         return backoff_delay(self.failures) if self.retry is None else self.retry

@@ -40,7 +40,7 @@ ToClient: TypeAlias = Callable[[ClientMessage], Awaitable[None]]
 
 
 class Duplex:
-    """Messages between a client and a server, each passed on as it came except for what ``exchange`` changes."""
+    """Messages are passed on as they came, except for what ``exchange`` changes."""
 
     def __init__(self, exchange: Exchange, to_server: ToServer, to_client: ToClient) -> None:
         self._exchange = exchange
@@ -68,7 +68,7 @@ class Duplex:
         return asyncio.get_running_loop().time() - self._last_message
 
     async def from_client(self, line: bytes | Ends) -> None:
-        """Pass on a message of the client. ``line`` is its ends only if it is over the limit."""
+        """``line`` is its ends only if it is over the limit."""
         if isinstance(line, Ends):
             await self._refuse_oversized(line, over_limit(MAX_BYTES, "bytes"))
             return
@@ -84,7 +84,6 @@ class Duplex:
         await self.pass_on(message)
 
     async def pass_on(self, message: Message) -> None:
-        """Pass on a message of the client, or answer it if it is for the proxy."""
         if message.is_request:
             await self._pass_request(message)
             return
@@ -95,10 +94,8 @@ class Duplex:
         await self._to_server(message.raw)
 
     async def read_server(self, run: Callable[[Deliver], Awaitable[None]]) -> None:
-        """Pass on the messages of the server that ``run`` delivers, until it ends.
-
-        Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be read, if its request is unknown,
-        and the error of a client that cannot be written to."""
+        """Pass on what ``run`` delivers, until it ends. Raises :class:`~transports.errors.ProtocolError` for an answer
+        that cannot be read, if its request is unknown, and the error of a client that cannot be written to."""
         reading = asyncio.ensure_future(run(self._from_server))
         try:
             await asyncio.wait((reading, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +124,7 @@ class Duplex:
         await self._to_server(message.raw)
 
     def _begin_work(self, message: Message, work: Callable[[Message], Awaitable[None]]) -> None:
-        """Run work on a request in a task. If the work fails, the request is answered with the error."""
+        """If the work fails, the request is answered with the error."""
         assert message.key is not None
         key = message.key
 
@@ -166,7 +163,7 @@ class Duplex:
         await self._to_server(message.raw)
 
     async def _cancel(self, message: Message) -> bool:
-        """Cancel a request that the server does not have yet. Return ``False`` for any other request."""
+        """Return ``False`` for a request that the server has already."""
         key = key_or_none(message.params.request_id)
         if key is None:
             return False
@@ -179,7 +176,7 @@ class Duplex:
         return True
 
     async def _refuse_oversized(self, ends: Ends, error: TooLarge) -> None:
-        """Answer a message of the client that is over a limit, of which only the ends are known."""
+        """Of such a message only the ends are known."""
         refusal = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
         is_answer = ends.identity and not ends.has_method
         is_notification = ends.has_method and not ends.identity
@@ -197,7 +194,7 @@ class Duplex:
 
 
 async def run_stdio(upstream: Upstream, context: ProxyContext) -> int:
-    """Proxy for the client on stdin and stdout. Return the exit status of a server that has ended, otherwise 0."""
+    """Return the exit status of a server that has ended, otherwise 0."""
     stdout = _Stdout()
     try:
         return await relay(upstream, context, Stdin(), stdout.write)
@@ -213,10 +210,8 @@ async def relay(
     chunks: AsyncIterable[bytes],
     write: Callable[[ClientMessage], Awaitable[None]],
 ) -> int:
-    """Relay between a server and one client, of which ``chunks`` is the output and ``write`` sends a message to it.
-
-    When the client ends, the server's input is closed, and its answers still pass. Return the status of a server that
-    has ended by itself, otherwise 0."""
+    """``chunks`` is the client's output, and ``write`` sends a message to it. When the client ends, the server's input
+    is closed, and its answers still pass. Return the status of a server that has ended by itself, otherwise 0."""
     duplex = Duplex(Exchange(context), upstream.send, write)
     client = asyncio.ensure_future(_read_client(chunks, duplex))
     server = asyncio.ensure_future(duplex.read_server(upstream.run))
@@ -248,8 +243,7 @@ async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
 
 
 async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future[None]) -> None:
-    """Once the client has ended, wait until the server has answered all requests and ended, or has been silent for a
-    minute."""
+    """Wait until the server has answered all requests and ended, or has been silent for a minute."""
 
     async def wait_while(is_expected: Callable[[], bool]) -> None:
         while is_expected() and not server.done():
@@ -263,7 +257,7 @@ async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio
 
 
 class _Stdout:
-    """Stdout for messages only. Anything else that this process writes to stdout goes to stderr."""
+    """Anything else that this process writes to stdout goes to stderr."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)
@@ -281,9 +275,8 @@ class _Stdout:
                 await asyncio.to_thread(write_all, self._fd, memoryview(line))
 
     def _can_take(self, size: int) -> bool:
-        """Return whether ``size`` bytes can be written without blocking: a pipe that takes any takes ``PIPE_BUF``.
-
-        Writing in a thread takes 70 µs more, a third of a small call."""
+        """A pipe that takes any bytes takes ``PIPE_BUF``. Writing in a thread takes 70 µs more, a third of a small
+        call."""
         has_poll = hasattr(select, "poll")  # not on Windows
         if not has_poll or size > select.PIPE_BUF:
             return False

@@ -63,8 +63,6 @@ class _ServerInfo(msgspec.Struct):
 
 
 class Described(msgspec.Struct):
-    """The description that a server gives of itself."""
-
     protocol_version: str = msgspec.field(name="protocolVersion", default="")
     info: _ServerInfo = msgspec.field(name="serverInfo", default_factory=_ServerInfo)
 
@@ -81,8 +79,6 @@ class _ToolFacts:
 
 @dataclass(slots=True)
 class Facts:
-    """Facts about a server: its protocol version and its tools."""
-
     version: str = ""
     has_resources: bool = True
     tools: dict[str, _ToolFacts] = field(default_factory=dict)
@@ -90,8 +86,8 @@ class Facts:
 
 @dataclass(slots=True)
 class ProxyContext:
-    """Parts of a proxy that all its exchanges use. ``roots`` are the folders from which files of clients may be read
-    (``None``: all that a client shares), and ``reading`` bounds the number of artifacts that are in memory."""
+    """``roots`` are the folders from which files of clients may be read (``None``: all that a client shares), and
+    ``reading`` bounds the number of artifacts that are in memory."""
 
     store: ArtifactStore
     options: ProxyOptions
@@ -109,16 +105,14 @@ def proxy_of(
     json_previews: bool,
     roots: Sequence[Path] | None,
 ) -> ProxyContext:
-    """Return the context of a proxy for ``server``, whose files go to ``store``, with the rules of a ``preset``.
-
-    Raises :class:`~transports.errors.UsageError` for an unknown preset."""
+    """Raises :class:`~transports.errors.UsageError` for an unknown ``preset``."""
     policy = named_preset(preset) if preset else ABP
     return ProxyContext(store, ProxyOptions(max_inline, policy, json_previews), Stats(str(server), log_file()), roots)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """A message for the client, the ``request`` that it belongs to, if that is known, and whether it is the answer."""
+    """``request`` is the one that the message belongs to, if that is known."""
 
     raw: bytes
     request: Key | None = None
@@ -134,9 +128,7 @@ class _Request:
 
 
 class Exchange:
-    """The messages between one client and one server: open requests, and what becomes of each message.
-
-    Artifacts are stored in ``scope``, and only these are read. Without one, they are stored under a new session, and
+    """Artifacts are stored in ``scope``, and only these are read. Without one, they are stored under a new session, and
     those of all sessions are read. ``facts`` may be shared with other clients of the server."""
 
     def __init__(self, context: ProxyContext, scope: Scope | None = None, facts: Facts | None = None) -> None:
@@ -165,7 +157,6 @@ class Exchange:
     # --- to the server ------------------------------------------------------------------------------------------------
 
     def add_request(self, message: Message) -> None:
-        """Remember a request that is sent to the server, until its answer."""
         assert message.key is not None
         params = message.params
         tool = ""
@@ -183,15 +174,14 @@ class Exchange:
             self._open[key].is_cancelled = True
 
     def is_for_proxy(self, message: Message) -> bool:
-        """Return whether the proxy answers a request itself: for artifacts (but see :meth:`is_for_server`), and for
-        lists of resources if the server has no resources."""
+        """Return whether the proxy answers a request itself. But see :meth:`is_for_server`."""
         if message.method == "resources/read":
             return message.params.uri.startswith("artifact:")
         return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
 
     async def is_for_server(self, message: Message) -> bool:
-        """Return whether a request reads an artifact that the proxy does not have, while the server has resources:
-        ``abp mcp``, for instance, has artifacts as well."""
+        """``abp mcp``, for instance, has artifacts as well: those that the proxy does not have are read from the
+        server."""
         if message.method != "resources/read" or not self.facts.has_resources:
             return False
         try:
@@ -226,16 +216,13 @@ class Exchange:
         return result
 
     def files_in(self, message: Message) -> dict[Place, str]:
-        """Return the files that a call names and the proxy must read, by their places in its arguments."""
         tool = self._tool_of(message)
         if tool is None:
             return {}
         return tool.files.find_named_in(message)
 
     async def with_files(self, message: Message, files: Mapping[Place, str], ask: Ask) -> Message:
-        """Return a call with the content of the files that it names; ``ask`` sends a question to the client.
-
-        Raises :class:`~transports.errors.ABPError`."""
+        """Put the content of the files into a call; ``ask`` sends a question to the client."""
         tool = self._tool_of(message)
         assert tool is not None
         folders: list[Path] = []
@@ -253,11 +240,9 @@ class Exchange:
     # --- to the client ------------------------------------------------------------------------------------------------
 
     async def to_client(self, line: bytes | Ends) -> ClientMessage | None:
-        """Return a message of the server as it goes to the client; ``None`` for one that is dropped, such as output
-        that is not a message. ``line`` is only the ends of a message that is over the limit.
-
-        Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be read, if its request is
-        unknown."""
+        """``None`` for a message that is dropped, such as output that is not a message. ``line`` is only the ends of a
+        message that is over the limit. Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be
+        read, if its request is unknown."""
         if isinstance(line, Ends):
             return self._pass_oversized(line, over_limit(MAX_BYTES, "bytes"))
         try:
@@ -285,7 +270,6 @@ class Exchange:
         return ClientMessage(line, message.key, is_answer=message.is_answer)
 
     def forget_request(self, key: Key) -> None:
-        """Forget a request that has its answer, or needs none."""
         self._open.pop(key, None)
 
     async def _pass_batch(self, line: bytes) -> ClientMessage | None:
@@ -312,17 +296,14 @@ class Exchange:
         return ClientMessage(line, key, is_answer=True)
 
     def _drop(self, line: bytes) -> ClientMessage | None:
-        """Drop output that is not a message: return ``None``, and log the first such output."""
+        """Only the first dropped output is logged."""
         if not self._warned:
             self._warned = True
             logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", line)
         return None
 
     def _pass_oversized(self, ends: Ends, error: TooLarge) -> ClientMessage | None:
-        """Return the error for the request whose answer is too large, of which only the ends are known. Drop any other
-        message.
-
-        Raises :class:`~transports.errors.ProtocolError` if the request is unknown."""
+        """Return an error as the answer to its request. Drop any other message. Only the ends are known."""
         raw_id = ends.identity
         key = key_or_none(raw_id)
         if key not in self._open:
@@ -342,7 +323,7 @@ class Exchange:
         return ClientMessage(answer, key, is_answer=True)
 
     def _related_request(self, message: Message) -> Key | None:
-        """Return the key of the request that a notification or a question belongs to; ``None`` if it is unknown."""
+        """For a notification or a question; ``None`` if it is unknown."""
         params = message.params
         if message.method == "notifications/progress":
             token = key_or_none(params.progress_token)
@@ -375,8 +356,7 @@ class Exchange:
         return raw
 
     async def _rewrite_result(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
-        """Return the result for the client; ``None`` if the server's result stays as it is. Learn the server's tools
-        from it."""
+        """``None`` if the result stays as it is. The server's tools are learned from it."""
         match request.method:
             case "initialize" | "server/discover":
                 return self._rewrite_description(result)
@@ -394,8 +374,7 @@ class Exchange:
         return await rewrite(result, answered, self._stored, self._context.options)
 
     def _rewrite_description(self, result: msgspec.Raw) -> Rewritten | None:
-        """Learn the server's description of itself. If it has no resources, return the description with the capability
-        of resources, since the proxy's artifacts are resources."""
+        """The proxy's artifacts are resources, so a server without resources gets that capability."""
         fields = FIELDS_DECODER.decode(result)
         try:
             described = msgspec.json.decode(result, type=Described)
@@ -421,8 +400,7 @@ class Exchange:
 
 
 def listed_tools(result: msgspec.Raw) -> list[_ListedTool]:
-    """Return the tools that a result lists; tools of another form are left out. Raises ``ValueError`` for a result of
-    another form."""
+    """Tools of another form are left out. Raises ``ValueError`` for a result of another form."""
     tools: list[_ListedTool] = []
     for raw in msgspec.json.decode(result, type=_ToolList).tools:
         with suppress(ValueError):
@@ -437,7 +415,7 @@ def _facts_about_tools(result: msgspec.Raw) -> dict[str, _ToolFacts]:
 
 
 def fail(connection: asyncio.Future[None], error: BaseException) -> None:
-    """End a connection with an error: an unexpected one without its message, which the log has."""
+    """An unexpected error ends the connection without its message, which the log has."""
     if not connection.done():
         expected = isinstance(error, ABPError | OSError)
         connection.set_exception(error if expected else ProtocolError(failure_message(error)))
@@ -448,8 +426,7 @@ def failure_message(error: BaseException) -> str:
 
 
 def refusal(raw_id: bytes, error: Exception, *, uri: str = "") -> bytes:
-    """Return the error for the request with this id in JSON, about ``uri`` if it has one. An unexpected one is
-    logged."""
+    """An unexpected error is logged."""
     if isinstance(error, ABPError):
         data = {"uri": uri[:300], "code": error.code} if uri else {"code": error.code}
         return error_message(raw_id, INVALID_PARAMS, error.message, data)

@@ -48,10 +48,8 @@ class _RootList(msgspec.Struct):
 
 
 class Roots:
-    """Folders that a client shares. The client is asked for them when a call needs them.
-
-    Only what is in the folders ``allowed`` is used (``None``: everything). ``available`` is true if the client shares
-    folders at all."""
+    """The client is asked for its folders when a call needs them. Only what is in ``allowed`` is used (``None``:
+    everything). ``available`` is true if the client shares folders at all."""
 
     def __init__(self, allowed: Sequence[Path] | None) -> None:
         self.available = False
@@ -60,8 +58,8 @@ class Roots:
         self._questions: dict[Key | None, asyncio.Future[bytes]] = {}
 
     def take(self, message: Message) -> bool:
-        """Return whether a message of the client answers a question of the proxy. After a change of the folders, the
-        next call asks again."""
+        """Return whether ``message`` answers a question of the proxy. After a change of the folders, the next call asks
+        again."""
         if message.method == "notifications/roots/list_changed":
             self._folders = None
             for question in self._questions.values():
@@ -103,7 +101,7 @@ class Roots:
 
 
 def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]:
-    """Return the folders in the client's answer, only as far as they are inside the ``allowed`` folders. Blocks."""
+    """Only as far as they are inside the ``allowed`` folders. Blocks."""
     try:
         roots = msgspec.json.decode(result, type=_RootList).roots[:100]
         paths = [_parse_path(root.uri) for root in roots]
@@ -121,7 +119,7 @@ def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]
 
 
 def _parse_path(text: str) -> Path | None:
-    """Return the path of a ``file:`` URL of this machine, or an absolute path; ``None`` for any other text."""
+    """From a ``file:`` URL of this machine, or an absolute path; ``None`` for any other text."""
     path = text
     if text.startswith("file:"):
         try:
@@ -137,7 +135,7 @@ def _parse_path(text: str) -> Path | None:
 
 
 class _FileParam(NamedTuple):
-    """Parameter that is sent as a ``data:`` URL (``x-mcp-file``), or otherwise as base64 (``contentEncoding``)."""
+    """Sent as a ``data:`` URL (``x-mcp-file``), or otherwise as base64 (``contentEncoding``)."""
 
     is_url: bool
     max_bytes: int
@@ -145,13 +143,13 @@ class _FileParam(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileParams:
-    """Parameters of a tool that are files, anywhere in its schema, by their places."""
+    """Parameters that are files, anywhere in a tool's schema."""
 
     by_place: Mapping[_SchemaPlace, _FileParam]
 
     @classmethod
     def of(cls, schema: Mapping[str, object]) -> FileParams:
-        """Find the file parameters in the ``inputSchema`` of a tool, among its first 1,000 parts."""
+        """Only the first 1,000 parts of the schema are searched."""
         by_place: dict[_SchemaPlace, _FileParam] = {}
         for schema_place, part in _schema_parts(schema):
             declared = part.get("x-mcp-file")
@@ -185,11 +183,7 @@ class FileParams:
     async def fill_in(
         self, message: Message, files: Mapping[Place, str], store: ArtifactStore, folders: Sequence[Path]
     ) -> bytes:
-        """Return a call with the content of its files in place of their names. A path outside ``folders`` stays as it
-        is.
-
-        Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.TooLarge` and
-        :class:`~transports.errors.UsageError`."""
+        """Put the content of files in place of their names. A path outside ``folders`` stays as it is."""
         max_files = 16
         if len(files) > max_files:
             raise UsageError(f"a call may have {max_files} files; send fewer at once")
@@ -230,7 +224,6 @@ class _Content:
 
 
 def _encode_content(content: _Content, *, is_url: bool) -> str:
-    """Return content as a ``data:`` URL, or as base64. Blocks."""
     encoded = pybase64.b64encode(content.data).decode()
     if not is_url:
         return encoded
@@ -250,7 +243,7 @@ async def _read_artifact(uri: str, store: ArtifactStore, limit: int, place: Plac
 
 
 def _read_file(text: str, folders: Sequence[Path], limit: int, place: Place) -> _Content | None:
-    """Read a file of the client; return ``None`` if it is outside ``folders``. Blocks."""
+    """``None`` if it is outside ``folders``. Blocks."""
     path = _parse_path(text)
     if path is None or not folders:
         return None
@@ -279,9 +272,7 @@ def _require_size(size: int, limit: int, place: Place) -> None:
 
 
 def _texts_at(node: object, schema_place: _SchemaPlace, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield the texts in the arguments of a call that are at a place in the schema: of a list, those of all items.
-
-    ``node`` is the part of the arguments at ``place``; each text comes with its own place."""
+    """Yield the texts with their own places: of a list in the schema, those of all items. ``node`` is at ``place``."""
     if not schema_place:
         if isinstance(node, str):
             yield place, node
@@ -297,7 +288,7 @@ def _texts_at(node: object, schema_place: _SchemaPlace, place: Place = ()) -> It
 
 
 def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping[str, object]]]:
-    """Yield at most 1,000 parts of a schema with their places, outer ones first. References in it are followed."""
+    """At most 1,000, outer ones first. References are followed."""
     max_parts = 1000
     unvisited: deque[tuple[_SchemaPlace, object]] = deque([((), schema)])
     visited = 0
@@ -321,8 +312,7 @@ def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, 
 
 
 def _follow_references(schema: Mapping[str, object], part: object) -> object:
-    """Return the part of ``schema`` that ``part`` refers to, such as ``#/$defs/Page``; ``part`` itself if it is no
-    reference, and ``None`` for a reference to another schema."""
+    """``part`` itself if it is no reference; ``None`` for a reference to another schema."""
     for _ in range(_MAX_DEPTH):
         reference = part.get("$ref") if isinstance(part, dict) else None
         if not isinstance(reference, str):

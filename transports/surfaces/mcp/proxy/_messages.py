@@ -69,7 +69,7 @@ class Params(msgspec.Struct):
 
     @property
     def version(self) -> str:
-        """Protocol version of a request without a handshake; empty for any other."""
+        """Of a request without a handshake; empty for any other."""
         try:
             return msgspec.json.decode(self.meta.get(PROTOCOL_VERSION, b'""'), type=str)
         except ValueError:
@@ -78,7 +78,7 @@ class Params(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Message:
-    """A message: its bytes, its envelope, and its id as a key, which is ``None`` without an id."""
+    """``key`` is ``None`` without an id."""
 
     raw: bytes
     envelope: Envelope
@@ -86,7 +86,6 @@ class Message:
 
     @property
     def method(self) -> str:
-        """Method of a request or notification; empty for an answer."""
         return self.envelope.method or ""
 
     @property
@@ -100,7 +99,6 @@ class Message:
 
     @cached_property
     def params(self) -> Params:
-        """The parameters; empty ones if they have another form."""
         if self.envelope.params:
             try:
                 return _PARAMS_DECODER.decode(self.envelope.params)
@@ -115,10 +113,8 @@ _PARAMS_DECODER = msgspec.json.Decoder(Params)
 
 
 async def read_message(raw: bytes) -> Message:
-    """Decode a message, a large one in a thread.
-
-    Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for bytes
-    that are not a JSON-RPC message."""
+    """Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for
+    bytes that are not a JSON-RPC message."""
     return await in_thread_if_long(_decode_message, raw)
 
 
@@ -132,10 +128,8 @@ def _decode_message(raw: bytes) -> Message:
 
 
 async def read_batch(raw: bytes) -> list[bytes]:
-    """Return the raw messages of a batch. A large batch is decoded in a thread.
-
-    Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for
-    anything but a list of messages. A batch within a batch is refused: 500 levels would be decoded 500 times."""
+    """Return the raw messages. Raises the errors of :func:`read_message`. A batch within a batch is refused: 500 levels
+    would be decoded 500 times."""
     return await in_thread_if_long(_decode_batch, raw)
 
 
@@ -151,7 +145,7 @@ def _decode_batch(raw: bytes) -> list[bytes]:
 
 
 def require_limits(raw: bytes) -> None:
-    """Raise :class:`~transports.errors.TooLarge` for JSON that is too long, has too many values, or is too deep."""
+    """Raises :class:`~transports.errors.TooLarge` for too many bytes, values or levels."""
     if len(raw) > MAX_BYTES:
         raise over_limit(MAX_BYTES, "bytes")
     if has_more_values(raw, MAX_VALUES):
@@ -172,8 +166,7 @@ FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> Fields:
-    """Return the fields of a JSON object. Lone surrogates become U+FFFD. Raises ``ValueError`` for anything but an
-    object."""
+    """Lone surrogates become U+FFFD. Raises ``ValueError`` for anything but an object."""
     return _decode(FIELDS_DECODER, raw)
 
 
@@ -185,7 +178,7 @@ def _decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
 
 
 def fields_in(fields: Fields, name: str) -> Fields:
-    """Return the fields of a member that is an object; none for any other member."""
+    """None for a member that is not an object."""
     try:
         return FIELDS_DECODER.decode(fields[name])
     except (KeyError, ValueError):
@@ -200,7 +193,7 @@ def to_raw(value: object) -> msgspec.Raw:
 
 
 def key_of(raw_id: bytes | msgspec.Raw) -> Key | None:
-    """Return the key of an id in JSON; ``None`` for no id and for ``null``. Raises ``ValueError`` for invalid JSON."""
+    """``None`` for no id and for ``null``. Raises ``ValueError`` for invalid JSON."""
     json_id = bytes(raw_id)
     if not json_id or json_id == b"null":
         return None
@@ -212,7 +205,7 @@ def key_of(raw_id: bytes | msgspec.Raw) -> Key | None:
 
 
 def key_or_none(raw_id: bytes | msgspec.Raw) -> Key | None:
-    """Return the key of an id in JSON; ``None`` also for invalid JSON."""
+    """``None`` also for invalid JSON."""
     try:
         return key_of(raw_id)
     except ValueError:
@@ -223,12 +216,11 @@ def key_or_none(raw_id: bytes | msgspec.Raw) -> Key | None:
 
 
 def result_message(raw_id: bytes, result: bytes) -> bytes:
-    """Return the answer to the request with this id in JSON."""
     return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (raw_id or b"null", result)
 
 
 def error_message(raw_id: bytes, number: int, message: str, data: Mapping[str, object] | None = None) -> bytes:
-    """Return the error for the request with this id in JSON; empty for an unknown id."""
+    """``raw_id`` is the id in JSON, empty for an unknown id."""
     error: dict[str, object] = {"code": number, "message": message}
     if data:
         error["data"] = data

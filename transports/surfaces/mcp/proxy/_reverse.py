@@ -52,8 +52,7 @@ _NOT_RETURNED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """A request of a client of ``user``, and the exchange that it belongs to. ``message`` is the message in its body;
-    ``None`` if the body is empty, a batch, or something that the server refuses."""
+    """``message`` is ``None`` if the body is empty, a batch, or something that the server refuses."""
 
     request: Request
     user: str
@@ -63,25 +62,21 @@ class _Received:
 
     @property
     def session(self) -> str:
-        """Id of the session in the header; empty without one."""
         return self.request.headers.get(SESSION, "")
 
     @property
     def raw_id(self) -> bytes:
-        """Id of the message in JSON; empty without one."""
         if self.message is None:
             return b""
         return bytes(self.message.envelope.id)
 
     def forget(self) -> None:
-        """Forget the message, to which the server has no answer."""
+        """The server has no answer to the message."""
         if self.message is not None and self.message.key is not None:
             self.exchange.forget_request(self.message.key)
 
 
 class ReverseProxy:
-    """Reverse proxy of all users for one server behind an address."""
-
     def __init__(self, server: HttpServer, context: ProxyContext) -> None:
         self._server = server
         self._context = context
@@ -103,7 +98,6 @@ class ReverseProxy:
             yield
 
     async def serve(self, request: Request, user: str) -> Response:
-        """Return the response to a request of a client: the proxy's own, or the server's."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -134,7 +128,7 @@ class ReverseProxy:
         return await self._forward_while_connected(received)
 
     async def _forward_while_connected(self, received: _Received) -> Response:
-        """Forward a request. If the client disconnects while it waits for an answer, cancel the request."""
+        """If the client disconnects while it waits for an answer, the request is cancelled."""
         forwarding = asyncio.ensure_future(self._forward(received))
         disconnection = asyncio.ensure_future(_wait_for_disconnection(received.request))
         has_request = received.message is not None and received.message.is_request
@@ -148,7 +142,6 @@ class ReverseProxy:
             await cancel_and_wait((forwarding, disconnection))
 
     async def _forward(self, received: _Received) -> Response:
-        """Send a request to the server and return its response; 502 if the server cannot be reached."""
         try:
             response = await self._send_upstream(received.request, received.body)
             return await self._pass_response(response, received)
@@ -158,7 +151,7 @@ class ReverseProxy:
             return _json_response(error_message(received.raw_id, UNAVAILABLE, reason), 502)
 
     def _exchange_of(self, request: Request, user: str) -> Exchange:
-        """Return the exchange of a request's session, or a new one for this request of a client without sessions."""
+        """A client without sessions gets a new one for each request."""
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
             # Several of these clients may use the same ids at the same time.
             return Exchange(self._context, Scope(user=user), self._facts.setdefault(user, Facts()))
@@ -171,14 +164,12 @@ class ReverseProxy:
         return exchange
 
     async def _send_upstream(self, request: Request, body: bytes) -> httpx2.Response:
-        """Send a request with this body to the server, without the headers that are for the proxy."""
         headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in self._not_sent]
         upstream = self._client.build_request(request.method, self._server.url, headers=headers, content=body or None)
         return await self._client.send(upstream, stream=True)
 
     async def _pass_response(self, response: httpx2.Response, received: _Received) -> Response:
-        """Return the server's response as it goes to the client: its messages rewritten, without the headers that are
-        for the proxy."""
+        """Its messages are rewritten, and the headers that are for the proxy are left out."""
         self._track_session(response, received)
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED}
 
@@ -203,8 +194,8 @@ class ReverseProxy:
         return Response(body, response.status_code, headers)
 
     async def _pass_refusal(self, response: httpx2.Response, raw_id: bytes) -> Response:
-        """Return the server's refusal. It has the status 502 if it is not about the client: a redirection, or a
-        refusal of the proxy's own credentials."""
+        """The status is 502 if it is not about the client: a redirection, or a refusal of the proxy's own
+        credentials."""
         status = response.status_code
         is_about_client = 400 <= status < 600 and status not in (401, 407)
         if not is_about_client:
@@ -226,8 +217,8 @@ class ReverseProxy:
     async def _call_with_files(
         self, received: _Received, message: Message, files: Mapping[Place, str]
     ) -> AsyncGenerator[bytes, None]:
-        """Read the files of a call and send it. Yield the events of the response: a question for the client's roots if
-        they are not known yet, then the messages of the server."""
+        """Yield the events of the response: a question for the client's roots if they are not known yet, then the
+        messages of the server."""
         #: ``None`` follows the last question.
         questions: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -258,7 +249,6 @@ class ReverseProxy:
 
 
 async def _wait_for_disconnection(request: Request) -> None:
-    """Return when the client has disconnected. The body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -284,7 +274,6 @@ async def _rewrite_events(response: httpx2.Response, received: _Received) -> Asy
 
 
 async def _rewrite_message(raw: bytes, received: _Received) -> bytes:
-    """Return a message of the server as it goes to the client, in the response to a request."""
     try:
         passed = await received.exchange.to_client(raw)
     except ABPError as error:
@@ -300,7 +289,7 @@ def _json_response(body: bytes, status: int = 200) -> Response:
 
 
 def refusal(status: int, message: str, *, number: int = INVALID_REQUEST, code: str | None = None) -> Response:
-    """Return a response of this status with a JSON-RPC error for an unknown request."""
+    """Return a JSON-RPC error for an unknown request."""
     data = None
     if code is not None:
         data = {"code": code}
@@ -308,13 +297,13 @@ def refusal(status: int, message: str, *, number: int = INVALID_REQUEST, code: s
 
 
 class Bodies:
-    """Reader of the bodies of requests, which limits the bytes of each user's requests that arrive at the same time."""
+    """Limits the bytes of each user's requests that arrive at the same time."""
 
     def __init__(self) -> None:
         self._arriving: Counter[str] = Counter()
 
     async def read(self, request: Request, user: str) -> bytes | Response:
-        """Return the body of a request as one line, or the response to one that is too large or too slow."""
+        """Return the body as one line, or the response to one that is too large or too slow."""
         counted_bytes = 0
 
         def refuse(chunk: bytes, size: int) -> Response | None:
@@ -348,7 +337,7 @@ class Bodies:
 def stream_response(
     events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
-    """Return a stream of events as a response. Comments in it keep the connection from being closed as idle."""
+    """Comments in the stream keep the connection from being closed as idle."""
     # The second header keeps nginx and others from holding events back until the end of the stream.
     sent = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **(headers or {})}
     return StreamingResponse(_with_comments(events), status, media_type="text/event-stream", headers=sent)

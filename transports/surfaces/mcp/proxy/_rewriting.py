@@ -48,7 +48,7 @@ _KIND_DECODER = msgspec.json.Decoder(_Kind)
 
 @dataclass(slots=True)
 class Rewritten:
-    """A result with its large content replaced, and the number of files that were stored."""
+    """``files`` is the number of files that were stored."""
 
     result: bytes
     files: int
@@ -56,8 +56,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """The request that a result answers: its ``method``, the ``name`` of the tool or the method, the tool's
-    ``output_schema``, and the protocol ``version`` of the client."""
+    """``name`` is that of the tool, otherwise the method. ``version`` is the protocol version of the client."""
 
     method: str
     name: str
@@ -72,10 +71,8 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """Options of a proxy.
-
-    ``max_inline`` is the largest value in bytes that stays in an answer. ``policy`` has rules for files in undeclared
-    fields. With ``json_previews`` the preview of a long JSON text is JSON, too."""
+    """``max_inline`` is the largest value in bytes that stays in an answer. ``policy`` has rules for files in
+    undeclared fields. With ``json_previews`` the preview of a long JSON text is JSON, too."""
 
     max_inline: int = 64 * 1024
     policy: RoutingPolicy = ABP
@@ -89,11 +86,8 @@ DESCRIBER = ArtifactDescriber()
 async def rewrite(
     result: msgspec.Raw, request: AnsweredRequest, store: ArtifactStore, options: ProxyOptions
 ) -> Rewritten | None:
-    """Return the result of a tool, a prompt or ``resources/read`` with links to artifacts of ``store`` in the place of
-    large content; ``None`` if nothing is large. Values are measured as they came, base64 as base64. A value that cannot
-    be stored stays as it is, with a warning.
-
-    Raises ``ValueError`` for a result of another form."""
+    """``None`` if nothing is large. Values are measured as they came, base64 as base64. A value that cannot be stored
+    stays as it is, with a warning. Raises ``ValueError`` for a result of another form."""
     if len(result) <= options.max_inline:
         return None
 
@@ -119,7 +113,7 @@ async def rewrite(
 
 
 class _Rewriting:
-    """The rewriting of one result: collects the artifacts that were stored for it, and its warnings."""
+    """Collects the artifacts that were stored for one result, and its warnings."""
 
     def __init__(self, store: ArtifactStore, options: ProxyOptions, request: AnsweredRequest) -> None:
         self._store = store
@@ -132,7 +126,7 @@ class _Rewriting:
         self._warnings: list[str] = []
 
     def list_in_meta(self, fields: Fields) -> Rewritten | None:
-        """Return the result with the artifacts and warnings listed in its ``_meta``; ``None`` if it has neither."""
+        """``None`` if there are neither artifacts nor warnings to list."""
         if not self._refs and not self._warnings:
             return None
 
@@ -149,7 +143,6 @@ class _Rewriting:
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     async def rewrite_blocks(self, content: msgspec.Raw) -> msgspec.Raw:
-        """Replace the large blocks in the content of a tool's result."""
         blocks = _ITEMS_DECODER.decode(content)
         large = self._indexes_to_replace(blocks)
 
@@ -162,8 +155,7 @@ class _Rewriting:
         return to_raw(rewritten)
 
     async def rewrite_messages(self, messages: msgspec.Raw) -> msgspec.Raw:
-        """Replace the large blocks of a prompt's messages. A message whose block becomes several is repeated for each,
-        since a message has one block."""
+        """A message whose block becomes several is repeated for each, since a message has one block."""
         decoded = [FIELDS_DECODER.decode(message) for message in _ITEMS_DECODER.decode(messages)]
         blocks = [message.get("content", msgspec.Raw(b"null")) for message in decoded]
         large = self._indexes_to_replace(blocks)
@@ -181,8 +173,7 @@ class _Rewriting:
         return to_raw(rewritten)
 
     def _indexes_to_replace(self, blocks: Sequence[msgspec.Raw]) -> set[int]:
-        """Return the indexes of all blocks over the limit, and of the largest texts until the remaining texts together
-        are within the limit."""
+        """All blocks over the limit, and the largest texts until the remaining texts together are within the limit."""
         sizes = [len(block) for block in blocks]
         large = {index for index, size in enumerate(sizes) if size > self._limit}
 
@@ -196,7 +187,6 @@ class _Rewriting:
         return large
 
     async def _replace_or_keep(self, place: str, item: msgspec.Raw, replace_item: _Replace) -> list[object]:
-        """Return what replaces a large item, or the item itself, with a warning if storing it failed."""
         try:
             decoded = await in_thread(msgspec.json.decode, item)
             if isinstance(decoded, dict):
@@ -208,7 +198,7 @@ class _Rewriting:
         return [item]
 
     async def _replace_block(self, place: str, block: dict[str, object]) -> list[object] | None:
-        """Store the content of a large block and return the blocks that replace it; ``None`` to keep the block."""
+        """Return ``None`` to keep the block."""
         match block:
             case {"type": "text", "text": str(text)}:
                 shown, refs = await self._store_text(f"{place}.text", text, None, None)
@@ -228,8 +218,7 @@ class _Rewriting:
     async def _replace_embedded_resource(
         self, place: str, block: dict[str, object], resource: dict[str, object]
     ) -> list[object] | None:
-        """Store the content of a resource in a block. Binary content becomes a link; a text stays as a preview, with
-        links after it."""
+        """Binary content becomes a link; a text stays as a preview, with links after it."""
         shown, refs = await self._store_resource(place, resource)
         if not refs:
             return None
@@ -240,10 +229,9 @@ class _Rewriting:
     def _links(
         self, refs: Sequence[ArtifactRef], block: Mapping[str, object], resource: Mapping[str, object] | None = None
     ) -> list[object]:
-        """Return blocks with links to the artifacts that have no link yet, or texts for a client without such blocks.
-
-        The links keep the annotations and the ``_meta`` of the ``block`` that they replace, and the ``_meta`` and URI
-        of the ``resource`` in it."""
+        """Only for artifacts that have no link yet; texts for a client without such blocks. The links keep the
+        annotations and the ``_meta`` of the ``block`` that they replace, and the ``_meta`` and URI of the ``resource``
+        in it."""
         unlinked = [ref for ref in refs if ref.id not in self._linked]
         self._linked |= {ref.id for ref in unlinked}
         if not self._request.has_links:
@@ -267,7 +255,7 @@ class _Rewriting:
     # --- resources ----------------------------------------------------------------------------------------------------
 
     async def rewrite_contents(self, contents: msgspec.Raw) -> msgspec.Raw:
-        """Replace the large contents of ``resources/read`` by texts that name the artifacts."""
+        """Texts that name the artifacts take the place of large contents."""
         rewritten: list[object] = []
         for index, item in enumerate(_ITEMS_DECODER.decode(contents)):
             if len(item) > self._limit:
@@ -277,7 +265,7 @@ class _Rewriting:
         return to_raw(rewritten)
 
     async def _replace_content(self, place: str, item: dict[str, object]) -> list[object] | None:
-        """Store one content of a resource and return what replaces it; ``None`` to keep it, as for a view."""
+        """Return ``None`` to keep it, as for a view."""
         if _is_view(item):
             return None
 
@@ -294,8 +282,7 @@ class _Rewriting:
         return [{**item, "_meta": {**meta, f"{META_PREFIX}artifacts": facts}}]
 
     async def _store_resource(self, place: str, resource: Mapping[str, object]) -> tuple[str, list[ArtifactRef]]:
-        """Store the content of a resource. Return the artifacts, none for a resource without content, after the text to
-        show instead."""
+        """Return the text to show instead, and the artifacts: none for a resource without content."""
         mime_type = _text_or_none(resource.get("mimeType"))
         filename = filename_of(resource.get("uri"))
         shown = ""
@@ -311,7 +298,7 @@ class _Rewriting:
     # --- values -------------------------------------------------------------------------------------------------------
 
     async def _store_base64(self, place: str, text: str, mime_type: str | None, filename: str | None) -> ArtifactRef:
-        """Store the content of a base64 text. If the base64 is broken, store the text itself, with a warning."""
+        """If the base64 is broken, store the text itself, with a warning."""
         try:
             return await self._store_binary(place, BinaryData(block_content(text), mime_type, None, filename))
         except BadEncoding as error:
@@ -321,8 +308,7 @@ class _Rewriting:
     async def _store_text(
         self, place: str, text: str, mime_type: str | None, filename: str | None
     ) -> tuple[str, list[ArtifactRef]]:
-        """Store a long text, or the files in it, for a ``place`` in the result. Return the artifacts, after the text to
-        show instead, which is empty if the text was a file."""
+        """Return the text to show instead, which is empty if the text was a file, and the artifacts."""
         file = await in_thread(self._recognise_file, text)
         if file is not None:
             return "", [await self._store_binary(place, file)]
@@ -339,8 +325,6 @@ class _Rewriting:
     async def _store_json_text(
         self, place: str, text: str, tree: object, mime_type: str | None, filename: str | None
     ) -> tuple[str, list[ArtifactRef]]:
-        """Store the files in a long JSON text, and the text itself if it is still too long without them. Return as
-        :meth:`_store_text` does."""
         tree_without_files, refs = await self._store_files_in(place, tree)
         shorter = encode_json(tree_without_files)
         if refs and len(shorter) <= self._limit:
@@ -379,7 +363,7 @@ class _Rewriting:
         return replace(tree, references), [*refs.values()]
 
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
-        """Return the files in a JSON tree by their places: those that the policy declares, and those it recognises."""
+        """Those that the policy declares, and those that it recognises."""
         policy = self._options.policy
         files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._request.name))}
         for content in find(tree, heuristics=policy.search):
@@ -396,9 +380,8 @@ class _Rewriting:
     # --- structured content -------------------------------------------------------------------------------------------
 
     async def rewrite_structured(self, content: msgspec.Raw) -> tuple[msgspec.Raw, list[object]]:
-        """Replace the long texts of structured content by references, as far as the tool's schema allows. If it is
-        still too large because of many values, store all of it and return a preview. Return the content and the link
-        blocks."""
+        """Replace long texts by references, as far as the tool's schema allows. If the content is still too large
+        because of many values, store all of it and return a preview. Return the content and the link blocks."""
         try:
             tree = await in_thread(decode_json, bytes(content))
             tree, refs = await self._replace_long_texts(tree)
@@ -414,8 +397,7 @@ class _Rewriting:
             return content, []
 
     async def _replace_long_texts(self, tree: object) -> tuple[object, list[ArtifactRef]]:
-        """Store the long texts of structured content. Return the content with references in their places, and the
-        artifacts. A text stays if the tool's schema allows no reference in its place."""
+        """Return the content and the artifacts. A text stays if the tool's schema allows no reference in its place."""
         paths = (await in_thread(_find_long_texts, tree, self._limit))[:_MAX_FILES]
         refs: list[ArtifactRef] = []
 
@@ -437,8 +419,8 @@ class _Rewriting:
         return shorter, refs
 
     async def _store_field(self, place: str, text: str, name: str | int, siblings: Mapping[str, object]) -> ArtifactRef:
-        """Store the long text of the field ``name`` of structured content: the file in it if its ``siblings`` or its
-        beginning say that it is one, otherwise the text itself."""
+        """Store the file in a text if its ``siblings`` or its beginning say that it is one, otherwise the text
+        itself."""
         mime_type = _text_or_none(siblings.get("mimeType"))
         filename = _text_or_none(siblings.get("filename")) or _text_or_none(siblings.get("name"))
 
@@ -459,8 +441,8 @@ class _Rewriting:
         return await self._store_artifact(place, [_utf8(text)], text_type, filename)
 
     async def _shorten_structured(self, tree: object, content: msgspec.Raw) -> tuple[bytes, list[ArtifactRef]]:
-        """Store all of the structured content, which has too many values. Return a preview that fits the schema, and
-        the artifact. Without such a preview, return the content as it is and store nothing."""
+        """Return a preview and the artifact, or if no preview fits the schema, the content as it is, and store
+        nothing."""
         limit = self._preview_bytes()
         if self._request.output_schema is None:
             preview: object = await in_thread(clamp, cast("JSONValue", tree), limit)
@@ -493,7 +475,7 @@ class _Rewriting:
     async def _store_artifact(
         self, place: str, chunks: Iterable[bytes], mime_type: str | None, filename: str | None
     ) -> ArtifactRef:
-        """Store content as an artifact, which is listed in the result's ``_meta`` under its ``place``."""
+        """It is listed in the result's ``_meta`` under its ``place``."""
         async with self._store.stage() as staged:
             pieces = iter(chunks)
             while (chunk := await in_thread(next, pieces, None)) is not None:
@@ -517,7 +499,6 @@ def _artifact_facts(ref: ArtifactRef) -> dict[str, object]:
 
 
 def _describe_refs(refs: Sequence[ArtifactRef]) -> str:
-    """Return a text that names artifacts, for clients and places that have no link blocks."""
     return ", ".join(f"{ref.uri} ({ref.mime_type}, {ref.size_bytes:,} bytes)" for ref in refs)
 
 
@@ -526,7 +507,7 @@ def _preview(beginning: str, shape: str, ref: ArtifactRef) -> str:
 
 
 def _is_read_as_text(block: msgspec.Raw) -> bool:
-    """Return whether a model reads a block as text, unlike an image, a sound or a link."""
+    """Unlike an image, a sound or a link."""
     try:
         return _KIND_DECODER.decode(block).type in ("text", "resource")
     except (ValueError, RecursionError):
@@ -534,7 +515,7 @@ def _is_read_as_text(block: msgspec.Raw) -> bool:
 
 
 def _is_view(resource: Mapping[str, object]) -> bool:
-    """Return whether a resource is a view of MCP Apps, which hosts read for their users and not for a model."""
+    """Hosts read a view of MCP Apps for their users and not for a model."""
     uri = resource.get("uri")
     mime_type = resource.get("mimeType")
     has_view_address = isinstance(uri, str) and uri.startswith("ui:")
@@ -555,7 +536,6 @@ def _byte_size(text: str) -> int:
 
 
 def _parse_json_tree(text: str) -> object:
-    """Return the object or list that a JSON text holds; ``None`` for any other text."""
     beginning = text[:100].lstrip()
     if beginning[:1] not in ("{", "["):
         return None
@@ -598,7 +578,7 @@ def _find_long_texts(tree: object, limit: int) -> list[Place]:
 
 
 def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, object]]:
-    """Return the text at a path, and the fields of the object that holds it (none if a list holds it)."""
+    """Siblings are the fields of the object that holds the text; none if a list holds it."""
     node: Any = tree
     parent: object = {}
     for step in path:
@@ -608,8 +588,7 @@ def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, obj
 
 
 def _with_short_lists(tree: object, limit: int) -> object:
-    """Return a JSON tree without the ends of its lists, so that it has at most ``limit`` bytes if possible. Each list
-    keeps at least one item."""
+    """At most ``limit`` bytes if possible. Each list keeps at least one item."""
     max_items = 64
     shorter = _with_first_items(tree, max_items)
     while max_items > 1 and len(encode_json(shorter)) > limit:

@@ -64,10 +64,8 @@ async def serve_proxy(
     users: Mapping[str, str],
     on_started: Callable[[str], object],
 ) -> None:
-    """Serve clients over HTTP until cancelled. Each needs a bearer token of ``users`` (token to user), and a ``Host``
-    and ``Origin`` of this machine or of ``address``. ``on_started`` is called with the URL.
-
-    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
+    """Each client needs a bearer token of ``users`` (token to user), and a ``Host`` and ``Origin`` of this machine or
+    of ``address``. ``on_started`` is called with the URL."""
     proxy: ReverseProxy | _Sessions
     if isinstance(server, HttpServer):
         proxy = ReverseProxy(server, context)
@@ -101,8 +99,8 @@ async def serve_proxy(
 
 
 class _Sessions:
-    """Servers that the proxy starts: one for each session of clients with a handshake, and one for all clients of a
-    user without a handshake."""
+    """One server for each session of clients with a handshake, and one for all clients of a user without a
+    handshake."""
 
     def __init__(self, server: StdioServer, context: ProxyContext) -> None:
         self._server = server
@@ -116,7 +114,7 @@ class _Sessions:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """End sessions without a request for half an hour during a block, and all at its end."""
+        """Meanwhile, sessions without a request for half an hour are ended."""
         ending = begin(self._end_idle())
         try:
             yield
@@ -128,7 +126,6 @@ class _Sessions:
                 await asyncio.wait(self._closing)
 
     async def _end_idle(self) -> None:
-        """End sessions whose server has ended, or that had no request for half an hour, until cancelled."""
         max_idle_seconds = 30 * 60
         while True:
             await asyncio.sleep(60)
@@ -146,7 +143,6 @@ class _Sessions:
         return session
 
     async def _start_session(self, user: str, name: str | None) -> Session:
-        """Start a server. Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
         exchange = Exchange(self._context, Scope(user=user, session=name))
         session = Session(await ProcessServer.start(self._server), exchange, is_shared=name is None)
         self._sessions[user, name] = session
@@ -156,7 +152,6 @@ class _Sessions:
         spawn(self._sessions.pop((user, name)).aclose(), self._closing)
 
     async def serve(self, request: Request, user: str) -> Response:
-        """Answer a request: GET listens, DELETE ends a session, and POST sends a message."""
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
             if request.method != "POST":
                 return refusal(405, "only POST")
@@ -195,7 +190,7 @@ class _Sessions:
             return refusal(502, error.message, number=UNAVAILABLE, code=error.code)
 
     async def _post_in_session(self, user: str, session: Session | None, message: Message) -> Response:
-        """Answer a message of a client with a handshake, which is in ``session`` or opens one."""
+        """The message of a client with a handshake is in ``session`` or opens one."""
         headers: dict[str, str] = {}
         if session is None:
             if message.method != "initialize" or not message.is_request:
@@ -209,8 +204,8 @@ class _Sessions:
         return stream_response(_as_events(session.request(message)), headers)
 
     async def _post_without_session(self, user: str, message: Message) -> Response:
-        """Answer a message of a client without a handshake. Only requests are passed on: a notification or an answer
-        could be about a request of another client of the user."""
+        """Only requests are passed on: a notification or an answer could be about a request of another client of the
+        user."""
         if not message.is_request:
             return Response(status_code=202)
 
@@ -238,7 +233,7 @@ class _Stream:
         self._sender, self.messages = anyio.create_memory_object_stream[bytes](max_waiting)
 
     async def write(self, raw: bytes) -> None:
-        """Wait until there is room for a message, and add it. Do nothing if the client has gone."""
+        """Wait until there is room. Do nothing if the client has gone."""
         try:
             with anyio.fail_after(60):
                 await self._sender.send(raw)
@@ -246,7 +241,7 @@ class _Stream:
             self.end()
 
     def end(self) -> None:
-        """End the response after the messages that were added."""
+        """The messages that were added are still sent."""
         self._sender.close()
 
     def close(self) -> None:
@@ -256,8 +251,8 @@ class _Stream:
 
 
 class Session:
-    """A server with its client, or if ``is_shared``, with all clients of a user that have no handshake. A message for
-    shared clients that belongs to no request is dropped, since it may be about the call of any of them."""
+    """If it ``is_shared``, it serves all clients of a user without a handshake. Then a message that belongs to no
+    request is dropped, since it may be about the call of any of them."""
 
     def __init__(self, process: ProcessServer, exchange: Exchange, *, is_shared: bool = False) -> None:
         self.last_used = time.monotonic()
@@ -281,7 +276,6 @@ class Session:
         return not self._streams and self._listener is None
 
     async def send(self, message: Message) -> None:
-        """Pass on a notification or an answer of the client."""
         self.last_used = time.monotonic()
         await self._duplex.pass_on(message)
         if message.method == "notifications/cancelled":
@@ -291,9 +285,8 @@ class Session:
                 self._streams.pop(key).end()
 
     async def request(self, message: Message) -> AsyncGenerator[bytes, None]:
-        """Send a request, and yield the messages that belong to it and its answer.
-
-        If clients share the session, the request is sent with ids that no other client uses."""
+        """Yield the messages that belong to the request, and its answer. If clients share the session, the request is
+        sent with ids that no other client uses."""
         client_ids: Mapping[Key, msgspec.Raw] = {}
         if self._is_shared:
             message, client_ids = await self._with_proxy_ids(message)
@@ -336,8 +329,8 @@ class Session:
         await self._duplex.from_client(cancelled % bytes(message.envelope.id))
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
-        """Yield the messages that belong to no request, first those that no client has heard yet. A second listener
-        replaces the first."""
+        """Yield the messages that belong to no request, first the unheard ones. A second listener replaces the
+        first."""
         if self._listener is not None:
             self._listener.end()
         stream = self._listener = _Stream()
@@ -358,8 +351,7 @@ class Session:
         await self._process.aclose()
 
     async def _relay(self) -> None:
-        """Pass on the messages of the server until it ends or the client cannot be written to; then end all
-        responses."""
+        """Until the server ends or the client cannot be written to; then end all responses."""
         try:
             await self._duplex.read_server(self._process.run)
         except ProtocolError as error:
@@ -377,7 +369,7 @@ class Session:
             self._listener.end()
 
     async def _write_message(self, message: ClientMessage) -> None:
-        """Write a message to the response of its request; otherwise to the client that listens, or to any response."""
+        """To the response of its request, otherwise to the client that listens, or to any response."""
         if message.request is not None and message.request in self._streams:
             stream = self._streams[message.request]
             if message.is_answer:
@@ -401,8 +393,7 @@ class Session:
             self._unheard.append(message.raw)
 
     async def _with_proxy_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
-        """Replace the client's request id and progress token with ids of the proxy. Return the new request, and the
-        client's ids by those of the proxy, first that of the request."""
+        """Return the new request, and the client's ids by those of the proxy, first that of the request."""
         fields = fields_of(message.raw)
         proxy_id = next(self._proxy_ids)
         client_ids: dict[Key, msgspec.Raw] = {proxy_id: fields["id"]}
@@ -421,10 +412,8 @@ class Session:
 
 
 def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes:
-    """Replace the proxy's ids in a message of the server with the client's.
-
-    If the message cannot be read, return an error for the client's request, whose id is the first of ``client_ids``:
-    the client would not recognise an answer with the proxy's id."""
+    """For a message that cannot be read, return an error with the client's id, the first of ``client_ids``: the client
+    would not recognise an answer with the proxy's id."""
     try:
         fields = fields_of(raw)
         _replace_ids(fields, ("id",), client_ids)

@@ -51,14 +51,14 @@ _RESULT_DECODER, _BLOCK_DECODER = msgspec.json.Decoder(_Result), msgspec.json.De
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Size of an answer: its bytes without the base64 of pictures, and the number of pictures."""
+    """``bytes`` are without the base64 of pictures."""
 
     bytes: int
     pictures: int = 0
 
 
 async def measure_answer(answer: bytes, result: bytes | msgspec.Raw) -> Size:
-    """Return the size of an answer with this result. A large one is decoded in a thread."""
+    """A large answer is decoded in a thread."""
     if b'"image"' not in answer:
         return Size(len(answer))
     return await in_thread_if_long(_size_of, answer, result)
@@ -90,7 +90,7 @@ def _picture_sizes(result: bytes | msgspec.Raw) -> list[int]:
 
 
 class _Entry(msgspec.Struct):
-    """A line of the activity log: one call, ``at`` the time of its end."""
+    """One call in the activity log. ``at`` is the time of its end."""
 
     at: str
     server: str
@@ -107,8 +107,7 @@ _ENTRY_DECODER = msgspec.json.Decoder(_Entry)
 
 @dataclass(slots=True)
 class Count:
-    """Counts of one tool: its calls, the bytes and pictures of the server's answers and of those that the client got,
-    and the stored files."""
+    """Bytes and pictures come ``in`` from the server, and go ``out`` to the client."""
 
     calls: int = 0
     bytes_in: int = 0
@@ -127,8 +126,8 @@ class Count:
 
 
 class Stats:
-    """Counts of one run. Each call becomes a line of the activity log ``log``, written within a second or by
-    :meth:`flush`; without ``log`` nothing is written."""
+    """Each call becomes a line of the activity log ``log``, written within a second or by :meth:`flush`; without
+    ``log`` nothing is written."""
 
     def __init__(self, server: str, log: Path | None = None) -> None:
         self.tools: dict[str, Count] = {}
@@ -141,7 +140,6 @@ class Stats:
         self.server = plain_line(server, _MAX_NAME) or self.server
 
     def count(self, tool: str, received: Size, sent: Size, files: int) -> None:
-        """Count one call of a tool, or of a method."""
         name = plain_line(tool, _MAX_NAME)
         max_tools = 1000
         if name not in self.tools and len(self.tools) >= max_tools:
@@ -166,7 +164,6 @@ class Stats:
         self._unwritten.append(entry)
 
     def flush(self) -> None:
-        """Write the calls that are not in the activity log yet."""
         entries = self._unwritten
         self._unwritten = []
         if self._log is None or not entries:
@@ -182,7 +179,6 @@ class Stats:
 
 
 def log_file() -> Path | None:
-    """Return the activity log in the user's state folder, or ``None`` if there can be none."""
     try:
         return state_folder("proxy") / "activity.jsonl"
     except OSError:
@@ -190,7 +186,7 @@ def log_file() -> Path | None:
 
 
 def _append_to_log(log: Path, lines: bytes) -> None:
-    """Append lines to the activity log. A log over the limit becomes the older log, and the next one starts empty."""
+    """A log over the limit becomes the older log, and the next one starts empty."""
     max_log_bytes = 4 << 20
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -209,7 +205,7 @@ def _older_log(log: Path) -> Path:
 
 
 def read_log(log: Path) -> dict[str, dict[str, Count]]:
-    """Return the counts of the activity log, by server and tool. Raises :class:`~transports.errors.StoreError`."""
+    """By server and tool. Raises :class:`~transports.errors.StoreError`."""
     servers: dict[str, dict[str, Count]] = {}
     try:
         for line in _read_lines(log):
@@ -232,8 +228,7 @@ def _read_lines(log: Path) -> Iterator[bytes]:
 
 
 def table_rows(servers: Mapping[str, Mapping[str, Count]]) -> list[tuple[str, ...]]:
-    """Return counts as rows below their headings, the tools with the most bytes first. All but the first two columns
-    are numbers."""
+    """The tools with the most bytes are first. All but the first two columns are numbers."""
     rows: list[tuple[str, ...]] = [_HEADINGS]
     for server, tools in sorted(servers.items()):
         for name, count in sorted(tools.items(), key=lambda item: -item[1].bytes_in):

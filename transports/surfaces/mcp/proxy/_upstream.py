@@ -18,9 +18,7 @@ logger = logging.getLogger("transports")
 
 
 class Upstream(Protocol):
-    """A server that runs or can be reached.
-
-    ``grace`` is the time in seconds that it gets to end by itself, once its client has ended and all answers are
+    """``grace`` are the seconds that the server gets to end by itself, once its client has ended and all answers are
     given."""
 
     grace: float
@@ -42,14 +40,12 @@ class Upstream(Protocol):
 
 
 def server_of(command: Sequence[str]) -> StdioServer:
-    """Return the server of a command, which inherits all variables of this process."""
+    """The server inherits all variables of this process."""
     return StdioServer(command[0], tuple(command[1:]), env=dict(os.environ))
 
 
 async def open_upstream(server: Server) -> Upstream:
-    """Start a server, or prepare to speak with one behind an address. The caller closes it.
-
-    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
+    """The caller closes it. Raises :class:`~transports.errors.ConnectFailed`."""
     if isinstance(server, StdioServer):
         return await ProcessServer.start(server)
     from ._address import AddressServer  # late: it needs the SDK
@@ -58,7 +54,7 @@ async def open_upstream(server: Server) -> Upstream:
 
 
 class ProcessServer:
-    """A started server. It writes to the stderr of this process."""
+    """The server writes to the stderr of this process."""
 
     grace = 2.0
 
@@ -71,14 +67,12 @@ class ProcessServer:
         return cls(server, await start_process(server, server.env, stderr=None))
 
     async def run(self, deliver: Deliver) -> None:
-        """Deliver the server's lines until it ends or closes its stdout."""
         async with aclosing(lines_of(self._process, MAX_BYTES)) as lines:
             async for line in lines:
                 await deliver(line)
         logger.info("%s", self.reason())
 
     async def send(self, line: bytes) -> None:
-        """Write a line, as fast as the server reads. Do nothing if it has ended."""
         stdin = self._process.stdin
         assert stdin is not None
         # If the server has ended, `run` returns, and that is how the proxy learns of it.
@@ -92,7 +86,7 @@ class ProcessServer:
 
     @property
     def status(self) -> int:
-        """Exit status of the server as a shell reports it; 1 for one that has closed its stdout and still runs."""
+        """As a shell reports it; 1 for a server that has closed its stdout and still runs."""
         code = self._process.returncode
         if code is None:
             return 1
