@@ -42,7 +42,7 @@ _OPENING = "browsers and apps are starting"
 
 
 class BatchProgress:
-    """A bar, JSON events, or a note on stderr now and then where there is no terminal. It begins with ``counts``."""
+    """Shows a bar, JSON events, or without a terminal a note on stderr now and then. It begins with ``counts``."""
 
     def __init__(self, counts: Counts, *, as_json: bool) -> None:
         self._as_json = as_json

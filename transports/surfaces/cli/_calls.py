@@ -91,8 +91,7 @@ def flags_of(capability: Capability) -> str:
 
 
 def print_capability(capability: Capability, target: Sequence[str] = ()) -> None:
-    """The example calls it with ``abp call`` and the arguments ``target``, or without them as a line of ``abp
-    shell``."""
+    """The example is a command line with the arguments ``target``, or without them a line of ``abp shell``."""
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
         print_text(plain_line(capability.description))

@@ -180,8 +180,7 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
 
 
 class ServerClient:
-    """Client with one token. Its methods raise the errors that the server answers, or ``ConnectFailed`` without an
-    answer."""
+    """Its methods raise the errors that the server answers, or ``ConnectFailed`` without an answer."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
@@ -197,8 +196,7 @@ class ServerClient:
         transport: str = "auto",
         timeout: float | None = None,
     ) -> Mapping[str, Any]:
-        """``files`` are uploaded first. ``target`` is a session of the server, or the address of an app to connect
-        there."""
+        """``files`` are uploaded first. ``target`` is a session of the server, or the address of an app."""
         listed = await self._request("GET", "/apps")
         sessions = [app["session"] for app in listed["apps"]]
         session = target

@@ -43,8 +43,7 @@ R = TypeVar("R")
 
 
 def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """Return a command for Typer in which each parameter that is a dataclass is replaced by the fields of this
-    dataclass, at any depth. Any other field must have a default."""
+    """Replace each parameter that is a dataclass by its fields, at any depth. Any other field must have a default."""
     signature = inspect.signature(command, eval_str=True)
     parameters = [option for parameter in signature.parameters.values() for option in _spread(parameter)]
 
@@ -460,8 +459,7 @@ class Params(dict[str, object]):
             self.texts[tuple(key)] = text
 
     def fit_to(self, schema: Mapping[str, object]) -> dict[str, object]:
-        """A text that is also valid JSON, such as in ``-p phone=12345``, stays text where the schema takes only
-        text."""
+        """A text that is valid JSON too, such as in ``-p phone=12345``, stays text if the schema takes only text."""
         params: dict[str, Any] = dict(self)
         if not schema:
             return params
@@ -494,8 +492,7 @@ class ParamOptions:
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
     def read(self) -> Params:
-        """A dot in a KEY leads into an object; a KEY may be given once and overrides ``--params``. May wait for
-        stdin."""
+        """A dot in a KEY leads into an object, and a KEY overrides ``--params``. May wait for stdin."""
         params = Params(None if self.params is None else _read_object(self.params))
         for pair in self.pairs or ():
             key, value = _split_pair(pair, "-p KEY=VALUE", "-p title=Report")
@@ -507,7 +504,7 @@ class ParamOptions:
 
 
 def read_file(path: str, source: str) -> BinaryData:
-    """Only a regular file: a pipe has no size and cannot be read twice. ``source`` stands in messages."""
+    """It must be a regular file: a pipe has no size and cannot be read twice. ``source`` stands in messages."""
     file = Path(path)
     if file.exists() and not file.is_file():
         raise UsageError(f"{source}: {path} is not a regular file; name one, or save its content to one first")
@@ -619,7 +616,6 @@ _ESCAPES_IN_FISH = re.compile(r"\\(?=[\\']|$)")
 
 
 def example_words(params: Mapping[str, object]) -> list[str]:
-    """Return the words of a command that give ``params``, quoted for bash, zsh and fish."""
     if not all(map(_can_be_key, params)):
         return ["--params", shell_word(json_line(params))]
 
@@ -642,7 +638,7 @@ def _can_be_key(name: str) -> bool:
 
 
 def _can_be_text(value: str) -> bool:
-    """As the VALUE of ``KEY=VALUE``: in one plain line, and neither JSON nor ``@FILE``."""
+    """A text can be the VALUE of ``KEY=VALUE`` if it is one plain line, and neither JSON nor ``@FILE``."""
     is_json = parse_value(value) != value
     return not is_json and not value.startswith("@") and plain_line(value) == value
 

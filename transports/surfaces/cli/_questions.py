@@ -65,7 +65,7 @@ def _default_note(request: ElicitationRequest) -> str:
 
 
 class Questions:
-    """One question at a time. Ctrl-C and Ctrl-D decline. ``pause`` is a context in which no other output is printed."""
+    """Asks one question at a time; Ctrl-C and Ctrl-D decline. ``pause`` is a context without any other output."""
 
     def __init__(self, pause: Callable[[], AbstractContextManager[None]]) -> None:
         self._pause = pause

@@ -108,8 +108,7 @@ _DEFAULTS = {
 
 
 def configure() -> None:
-    """Do nothing unless a variable names a destination, and in a program that ``opentelemetry-instrument`` started,
-    which has done it."""
+    """Do nothing in a program that ``opentelemetry-instrument`` started, which has done it."""
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
         return

@@ -262,8 +262,8 @@ def _print_address(url: str) -> None:
 
 
 def _trust_and_print() -> None:
-    """The bridge is not started: a ``--trust`` left in a client's configuration would otherwise trust every later
-    version of the file."""
+    """Do not start the bridge: a ``--trust`` left in a client's settings would trust every later version of the
+    file."""
     from ..._internal.redaction import Redactor
     from ...session._named_apps import app_entries
     from ..mcp._options import Options

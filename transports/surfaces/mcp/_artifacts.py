@@ -37,16 +37,15 @@ def _reading_advice(ref: ArtifactRef) -> str:
 @dataclass(frozen=True, slots=True)
 class ArtifactDescriber:
     """``limits`` decide which artifacts count as large, and which may be read without asking. ``link`` returns a URL
-    that opens an artifact. Without ``as_resources`` results hold no links to artifacts, since clients cannot read
-    them."""
+    that opens an artifact. Without ``as_resources`` results hold no links, since clients cannot read artifacts."""
 
     limits: FileLimits = field(default_factory=FileLimits)
     link: Link | None = None
     as_resources: bool = True
 
     def meta(self, ref: ArtifactRef) -> Fields:
-        """At most five warnings of its call are among them. ``readOnlyHint`` and ``idempotentHint`` mean that reading
-        changes nothing and may be repeated; MCP has no such annotations for resources."""
+        """It has at most five warnings of the artifact's call. ``readOnlyHint`` and ``idempotentHint`` mean that
+        reading changes nothing and may be repeated; MCP has no such annotations for resources."""
         advice = [_reading_advice(ref)] if self.is_large(ref) else []
         meta: Fields = {
             "size_bytes": ref.size_bytes,
@@ -113,7 +112,6 @@ class ArtifactDescriber:
         return [f"Open: {url}" for url in urls if url]
 
 
-#: The template of the addresses of artifacts.
 TEMPLATE: Fields = {
     "uriTemplate": "artifact://{id}{?offset,length}",
     "name": "artifact",
@@ -122,7 +120,7 @@ TEMPLATE: Fields = {
 
 
 async def list_artifacts(store: ArtifactStore, cursor: str | None, describer: ArtifactDescriber) -> Fields:
-    """One page of 50, newest first. ``cursor`` is the id of the last artifact of the page before."""
+    """Return one page of 50, newest first. ``cursor`` is the id of the last artifact of the page before."""
     newest_first = (await store.list())[::-1]
     start = 0
     if cursor is not None:
@@ -139,8 +137,7 @@ async def list_artifacts(store: ArtifactStore, cursor: str | None, describer: Ar
 
 
 async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber) -> Fields:
-    """``uri`` is ``artifact://ID``, or for a range of its bytes ``artifact://ID?offset=0&length=1000``. Text is
-    returned as it is, anything else as base64."""
+    """``uri`` may name a range of bytes, ``artifact://ID?offset=0&length=1000``. Anything but text becomes base64."""
     try:
         parts = urlsplit(uri)
         query = dict(parse_qsl(parts.query))

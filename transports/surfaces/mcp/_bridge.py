@@ -351,7 +351,7 @@ class Bridge:
 
 
 def _instructions(*, files: bool, retention: object) -> str:
-    """Return the text for the model. ``retention`` is how long artifacts are kept, in words, if there is a limit."""
+    """``retention`` is how long artifacts are kept, in words, if there is a limit."""
     text = (
         "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
         "Whatever a call produces is stored, and the answer says where."
@@ -564,7 +564,7 @@ def _apps_in_scope(user: User) -> list[App]:
 
 
 def _says_only_not_found(error: BaseException | None) -> bool:
-    """False for any other reason, such as that the artifact is too large."""
+    """Return false for any other reason, such as that the artifact is too large."""
     if not isinstance(error, CapabilityError):
         return error is None
     code: object = members_of(error.details.get("data")).get("code")

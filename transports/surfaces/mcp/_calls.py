@@ -98,7 +98,7 @@ ClientRequest = Form | Prompt
 
 
 def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
-    """``None`` for what MCP cannot ask: a file, or a prompt without text."""
+    """Return ``None`` for what MCP cannot ask: a file, or a prompt without text."""
     if request.method == "sampling/create":
         return _prompt_from(request.params)
     question = question_of(request)
@@ -111,8 +111,7 @@ def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
 
 
 def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
-    """``None`` without ``messages`` and without a task (:func:`question_text`). Parameters of a wrong type are
-    ignored."""
+    """Return ``None`` if there are neither ``messages`` nor a task. Parameters of a wrong type are ignored."""
     texts = model_messages(params)
     task = question_text(params)
     if task:
@@ -198,7 +197,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 def is_modern(ctx: Context) -> bool:
-    """2026-07-28 or later: no handshake, and no requests from the server to the client."""
+    """Clients of 2026-07-28 or later have no handshake, and get no requests from the server."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
@@ -209,7 +208,7 @@ def takes_tasks(ctx: Context) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Answered by setting the result of ``answer``. ``key`` identifies it within its call."""
+    """It is answered by setting the result of ``answer``. ``key`` identifies it within its call."""
 
     key: str
     client_request: ClientRequest
@@ -219,8 +218,7 @@ class Question:
 class ToolCall:
     """A :class:`~transports.surfaces.shared._apps.PendingCall`. ``task`` is its work, which the creator sets; ``ctx``
     is the client's request that currently waits for it. A ``detached`` call runs without a request, and its questions
-    wait up to ten minutes for one. ``on_question`` is called with each question, and with ``None`` when it has
-    ended."""
+    wait up to ten minutes for one. ``on_question`` is called with each question, and with ``None`` at its end."""
 
     def __init__(self, ctx: Context, *, detached: bool = False) -> None:
         self.ctx: Context | None = None if detached else ctx
@@ -229,10 +227,8 @@ class ToolCall:
         self.detached = detached
         self.on_question: Callable[[ElicitationRequest | None], None] = lambda _: None
         self.question: Question | None = None
-        #: Latest progress that the app reported.
         self.latest_progress: Progress | None = None
         self.task: asyncio.Task[Result]
-        #: View that the call has opened.
         self.opened_view: App | None = None
         self._client = ctx.session.client_capabilities
         #: Set while there is a :attr:`question`.
@@ -289,7 +285,7 @@ class ToolCall:
         return bool(ended)
 
     async def _ask_client(self, ctx: Context, question: Question) -> None:
-        """Only for a client with a handshake. An error selects the default answer."""
+        """The client has a handshake. An error selects the default answer."""
         client_request = question.client_request
         response: object
         try:
@@ -336,8 +332,7 @@ class ToolCall:
             await self._reporter.report(progress)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """An unsupported question, and one without an answer for ten minutes, gets the default answer of every
-        session."""
+        """An unsupported question, and one without an answer for ten minutes, gets the session's default answer."""
         client_request = client_request_for(request)
         if client_request is None or not client_request.is_supported_by(self._client):
             return default_answer(request)

@@ -179,7 +179,7 @@ class ArtifactTools:
 def _describe_until_full(
     refs: Sequence[ArtifactRef], describer: ArtifactDescriber, max_bytes: int
 ) -> tuple[list[str], list[dict[str, object]]]:
-    """At least one artifact, and as many as fit: if the answer were cut later, its ``next_offset`` would be wrong."""
+    """Describe as many as fit, at least one: if the answer were cut later, its ``next_offset`` would be wrong."""
     lines: list[str] = []
     entries: list[dict[str, object]] = []
     bytes_for_the_rest = 1024

@@ -149,8 +149,7 @@ def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    """As a browser reads them, without the brackets of an IPv6 address. A host that browsers may read otherwise is
-    refused."""
+    """A host that browsers may read in another way is refused. An IPv6 address is without brackets."""
     invalid = UsageError(
         "url: the host must be a plain name or address, such as app.example, 127.0.0.1 or xn--…, without a user"
     )
@@ -169,7 +168,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def _canonical_host(host: str) -> str:
-    """As browsers read it. Raises ``ValueError`` or ``OSError`` for anything but a plain name or an address."""
+    """Raises ``ValueError`` or ``OSError`` for anything but a plain name or an address."""
     if ":" in host:
         address = ipaddress.IPv6Address(host)
         return str(address.ipv4_mapped or address)

@@ -186,7 +186,7 @@ class UserLimits:
             await self._serve_user(user, scope, receive, send)
 
     async def _serve_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Meanwhile its session counts as used; a request without a session may open one."""
+        """The session counts as used meanwhile; a request without a session may open one."""
         sessions = self._sessions[user]
         headers = Headers(scope=scope)
         session = headers.get(_SESSION)
@@ -384,8 +384,7 @@ _MAX_KEY_SET = 1 << 20
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
-    """Return users by their secrets, from ``TOKEN`` or ``USER=TOKEN``, separated by commas. The default user is
-    ``local``."""
+    """Return users by secret. ``tokens`` are ``USER=TOKEN``, or ``TOKEN`` for ``local``, separated by commas."""
     users: dict[str, str] = {}
     for part in tokens.split(","):
         name, equals, secret = part.strip().partition("=")
@@ -409,8 +408,7 @@ class JwtVerifier:
     choose another (RFC 8725)."""
 
     def __init__(self, options: Options, resource: str) -> None:
-        """``resource`` is the address of this bridge, the expected audience unless the options set another (RFC
-        8707)."""
+        """``resource`` is this bridge's address, the audience unless the options set another (RFC 8707)."""
         self._options = options
         self._audience = options.jwt_audience or resource
         self._key_set = _KeySet(options.jwt_jwks_url) if options.jwt_jwks_url else None
@@ -459,7 +457,7 @@ class JwtVerifier:
 
 
 def _scopes_in(claims: Mapping[str, Any]) -> list[str]:
-    """From ``scope`` (RFC 9068) or ``scp``, which some issuers write; each may be a text or a list of texts."""
+    """Scopes are in ``scope`` (RFC 9068), or in ``scp`` of some issuers, as a text or a list of texts."""
     scopes = claims.get("scope", claims.get("scp", ""))
     if isinstance(scopes, str):
         scopes = scopes.split()
@@ -577,7 +575,7 @@ def _public_key(file: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ScopeChallenge:
-    """Status 403, and a header with the needed scopes (RFC 6750 3.1), so that a client can ask its user for them.
+    """Answers 403 with the needed scopes in a header (RFC 6750 3.1), so that a client can ask its user for them.
     ``check`` takes a tool, its arguments and the session id (empty without one), and raises
     :class:`~transports.errors.UsageError`. ``metadata_url`` is the address of the resource's metadata (RFC 9728)."""
 
@@ -585,7 +583,7 @@ class ScopeChallenge:
     metadata_url: str
 
     def response(self, scope: Scope, body: bytes) -> JSONResponse | None:
-        """Return the answer 403 to a request with this body if it is a call with too few scopes, otherwise ``None``."""
+        """Return the answer 403 if the body is a call with too few scopes, otherwise ``None``."""
         max_body_bytes = 256 * 1024
         if len(body) > max_body_bytes:
             # The bridge itself refuses such a call; only the header with the needed scopes is missing.

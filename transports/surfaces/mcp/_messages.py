@@ -109,8 +109,7 @@ class MessageCheck:
             ended.set()
 
     async def _has_ended(self, key: tuple[str, str]) -> bool:
-        """Wait up to a second: a response ends a moment after its answer is sent, when the client may have sent the
-        next."""
+        """Wait up to a second: a client may send its next request before the response to the last one has ended."""
         try:
             async with asyncio.timeout(1):
                 while key in self._running:
@@ -207,7 +206,7 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
 
 
 def _request_id(line: bytes) -> types.RequestId | None:
-    """Searched at both ends of a line that cannot be parsed. ``None`` without an id, and for anything but a request."""
+    """The id is searched at both ends of the line, which cannot be parsed. ``None`` for anything but a request."""
     ends = ends_of(line)
     if not ends.has_method:
         return None

@@ -247,8 +247,7 @@ class Options(BaseSettings):
 
 
 def _in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
-    """From those of docs/requirements.md R4-10: ``max_file_size_mb`` (1 MB is 1,048,576 bytes),
-    ``allowed_mime_types``."""
+    """Rename ``max_file_size_mb`` (1 MB is 1,048,576 bytes) and ``allowed_mime_types`` (docs/requirements.md R4-10)."""
     renamed = dict(settings)
     for documented, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
         if documented in renamed and name in renamed:
@@ -275,7 +274,7 @@ def _remove_widening(settings: dict[str, Any], config_file: ConfigFile) -> None:
 
 
 def _only_narrows(key: str, value: object) -> bool:
-    """True for a value of a wrong type, since it raises an error later."""
+    """Return true also for a value of a wrong type, which raises an error later."""
     if key not in _NARROWING:
         return False
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -113,7 +113,7 @@ async def call_result(
 
 
 def _previewed_files(result: Result) -> list[ArtifactRef]:
-    """Without files that the router made of long data, since the text shows the data."""
+    """Leave out files that the router made of long data, since the text shows the data."""
     if not result.inline_data:
         return []
     return [ref for ref in answered_files(result).values() if ref.stored]
@@ -191,7 +191,7 @@ def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> Ca
 
 
 def error_result(error: ABPError, max_bytes: int, describer: ArtifactDescriber) -> CallToolResult:
-    """The result has also the part of the answer that was stored before the error."""
+    """The result also has the part of the answer that was stored before the error."""
     lines = error_lines(error, _ADVICE)
     refs: list[ArtifactRef] = []
     document: dict[str, object] = {

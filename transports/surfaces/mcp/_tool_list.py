@@ -301,9 +301,8 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
 
 @dataclass
 class CapabilityTool:
-    """Shared by the apps with these ``sessions``. ``first`` is the capability as the first app declares it; ``differs``
-    is true if another app has a different schema. ``hints`` are MCP's behaviour hints, unverified claims of the
-    apps."""
+    """Shared by the apps of ``sessions``. ``first`` is the capability as the first app declares it, and ``differs`` is
+    true if another app has a different schema. ``hints`` are unverified claims of the apps."""
 
     name: str
     first: Capability = field(repr=False)
@@ -324,8 +323,7 @@ class CapabilityTool:
 
     @property
     def declared(self) -> ModelSchema:
-        """If the apps differ, any object: abp_status shows the schema of each app, and each call is checked by its
-        app's."""
+        """If the apps differ, it accepts any object, since each call is checked by the schema of its app."""
         if self.differs:
             return model_schema({})
         return self._first_schema
@@ -384,8 +382,7 @@ class CapabilityTool:
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
-    """Apps with the same capability share its tool, with the hints that all of these apps give. At most 200
-    capabilities have a tool."""
+    """Apps with the same capability share its tool, with the hints that all of them give. At most 200 get a tool."""
     tools: dict[str, CapabilityTool] = {}
     by_capability: dict[str, CapabilityTool] = {}
     for key, app in apps.items():
@@ -475,7 +472,7 @@ def require_scopes(user: User, tool: str, arguments: Mapping[str, Any]) -> None:
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:
-    """For an ``app`` that may have been opened since :func:`require_scopes`."""
+    """The ``app`` may have been opened since :func:`require_scopes`."""
     token = get_access_token()
     if token is not None:
         _require_granted(token, tool, _scopes_of_app(user, app))

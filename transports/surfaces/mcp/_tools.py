@@ -74,8 +74,7 @@ class Tools:
         return await tools[name](arguments)
 
     async def call_capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
-        """``arguments`` are the app's parameters, which the session checks, and the bridge's own: the session and the
-        files."""
+        """``arguments`` are the app's parameters, which the session checks, and the bridge's session and files."""
         params = dict(arguments)
         own_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
         session = params.pop(tool.session, None)
@@ -321,7 +320,7 @@ class Tools:
         return self._text_result("\n".join(lines), **document)
 
     async def _describe_sessions(self, key: object) -> tuple[list[str], list[dict[str, object]]]:
-        """As lines of text and as JSON. Without a key all apps, also those that are not open."""
+        """Return lines of text, and JSON. Without a key, describe all apps, also those that are not open."""
         closed = await self._user.connections.closed()
         apps = list(self._user.apps.values())
         if key:

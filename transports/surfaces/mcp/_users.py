@@ -104,7 +104,7 @@ class Connections:
         await self._ledger.keep_connection(self._scope, app.key, arguments)
 
     async def find_open(self, target: str, arguments: Mapping[str, object]) -> App | None:
-        """The oldest one that `abp_connect` would open with these ``arguments``: same transport, browser and page."""
+        """Return the oldest app with the transport, browser and page of these ``arguments`` of `abp_connect`."""
         connections = await self._kept_connections()
         transport = arguments.get("transport", "auto")
         defaults = {"browser": "chromium", "headless": True, "abpPage": EXTENSION_PAGE}
@@ -210,8 +210,7 @@ class _Client:
 class Subscribers:
     """Clients may subscribe to artifacts of ``store``, which is watched while there are such subscriptions, and to
     resources of the MCP servers among ``apps``. Notifications are sent in the background; an unreachable client is
-    dropped. A client with a handshake is known by its connection. One without (a newer one) opens a stream with
-    :meth:`listen`."""
+    dropped. A client with a handshake is known by its connection; a newer one opens a stream with :meth:`listen`."""
 
     def __init__(self, store: ArtifactStore, apps: Apps) -> None:
         self._apps = apps
@@ -390,7 +389,7 @@ async def _change_subscription(app: App, uri: str, change: Awaitable[object]) ->
 
 
 def connection_key(ctx: Context) -> str:
-    """The session id, empty over stdio and for newer clients: these have no sessions, and their header is ignored."""
+    """Return the session id. It is empty over stdio and for newer clients, whose header is ignored."""
     if ctx.request is None or is_modern(ctx):
         return ""
     session: str = ctx.request.headers.get("mcp-session-id", "")
@@ -443,7 +442,7 @@ class User:
         return await self.apps.connect(target, options, key=key)
 
     async def connect_named(self, name: str, options: dict[str, object], key: str | None = None) -> App:
-        """Of a named app, only the operator can set other options than ``timeout``."""
+        """Only the operator can set options of a named app, except ``timeout``."""
         if name not in self.named:
             names = ", ".join(sorted(self.named)) or "none"
             raise UsageError(f"unknown app {name[:100]!r}; apps to connect by name: {names}", code="NOT_FOUND")
@@ -482,7 +481,7 @@ class User:
                 spawn(self._forward_log(app, name, {"reason": event.reason}), self._tasks)
 
     async def _forward_log(self, app: App, event: str, data: object) -> None:
-        """Send it to the client that waits for the app's latest call, or to all clients if there is none."""
+        """The client that waits for the app's latest call gets it, or all clients if there is none."""
         ctx: Context | None = None
         if app.pending_calls and isinstance(app.pending_calls[-1], ToolCall):
             ctx = app.pending_calls[-1].ctx
@@ -495,8 +494,7 @@ class User:
         await self.subscribers.log(level, f"abp.{app.key}", message, ctx)
 
     async def ready(self, timeout: float | None = None) -> str | None:
-        """Wait for the apps of the options to be connected. Return a text with the failed targets and reasons, or
-        ``None``."""
+        """Return the targets of the options that failed, and the reasons, as a text; otherwise ``None``."""
         if not self._connecting:
             return None
         await asyncio.wait(self._connecting.values(), timeout=timeout)
@@ -543,8 +541,7 @@ class User:
     # --- activity of the user -----------------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Called at the beginning and the end of a request. The first one connects the apps of the options in the
-        background."""
+        """Called at the beginning and the end of each request. The first one connects the apps of the options."""
         self._last_used = time.monotonic()
         if not self._dormant:
             return

@@ -268,7 +268,7 @@ class Activity:
             self._log_call("call_asked", record.with_question(question))
 
     def result(self, call_id: str) -> bytes | None:
-        """JSON of ``abp call --json``; ``None`` while the call runs, and for all but the 50 calls that ended last."""
+        """Return the JSON of ``abp call --json`` of the 50 calls that ended last, for any other call ``None``."""
         return self._results.get(call_id)
 
     def _call_progressed(self, record: CallRecord) -> None:
@@ -330,7 +330,7 @@ class Activity:
         return self._last_id - len(self._log) <= entry_id <= self._last_id
 
     async def entries_after(self, entry_id: int, timeout: float) -> list[Entry]:
-        """At most 100, in order. Wait up to ``timeout`` seconds for one. Raises :class:`LogGap` if any has gone."""
+        """Return at most 100 entries, or after ``timeout`` seconds none. Raises :class:`LogGap` if any has gone."""
         if entry_id == self._last_id:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -360,8 +360,7 @@ _LISTING_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """``updated`` were stored again with another file name, MIME type or scope. ``removed`` are ids with their
-    scopes."""
+    """``updated`` have another file name, MIME type or scope than before. ``removed`` are ids with their scopes."""
 
     stored: tuple[ArtifactRef, ...]
     updated: tuple[ArtifactRef, ...]
@@ -383,7 +382,7 @@ class StoreWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """List the store, and report every change from now on. Does nothing while the watcher runs."""
+        """List the store, and report every change from now on. Do nothing while the watcher runs."""
         if self._task is None:
             self._change_token = await self._read_token()
             self._last_listing = _changeable_parts(await self._store.list())

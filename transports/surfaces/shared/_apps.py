@@ -90,8 +90,7 @@ class AppListener(Protocol):
     def on_disconnected(self, app: App) -> None:
         """Handle the removal of ``app``, before its session is closed."""
 
-    def on_event(self, app: App, event: Event) -> None:
-        """Handle an event of the session of ``app``."""
+    def on_event(self, app: App, event: Event) -> None: ...
 
 
 class App:
@@ -151,7 +150,7 @@ class App:
                 logger.exception("an event of %s could not be handled", self.key)
 
     async def aclose(self) -> None:
-        """Stops opening, too. An error while closing is logged, not raised."""
+        """Close the session, or stop opening it. An error while closing is logged, not raised."""
         self._stop.set()
         if self._task is not None:
             if not self._opened.done():

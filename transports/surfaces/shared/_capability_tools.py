@@ -27,7 +27,7 @@ _MAX_NAME = 54
 
 
 def tool_name(capability: str) -> str:
-    """Not unique: a second tool of that name gets a number (:func:`free_tool_name`)."""
+    """The name is not unique: a second tool of that name gets a number (:func:`free_tool_name`)."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", capability)
     return f"abp_{name}"[:_MAX_NAME]
 
@@ -47,8 +47,7 @@ def free_name(base: str, taken: Container[str], *, max_base: int | None = None) 
 
 
 def tool_description(capability: Capability, rules: str, *marks: str) -> str:
-    """The app's own words, cut if too long, then the capability's state and ``marks``, and the ``rules`` of its
-    schema."""
+    """The app's own words, cut if too long, are followed by the capability's state, ``marks`` and ``rules``."""
     notes = []
     if capability.experimental:
         notes.append("experimental")
@@ -76,7 +75,7 @@ def tool_hints(capability: Capability) -> dict[str, bool]:
 
 
 def tool_schema(capability: Capability) -> dict[str, object]:
-    """Without what must not be in a model's context; ``{"type": "object"}`` if broken or over 16 KiB."""
+    """Leave out what no model must see. A broken schema, or one over 16 KiB, becomes ``{"type": "object"}``."""
     if len(encode_json(capability.input_schema)) > 16 * 1024:
         return {"type": "object"}
     return plain_schema(capability.input_schema) or {"type": "object"}
@@ -256,7 +255,7 @@ def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object
 
 
 def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
-    """``None`` for a reference that is not local, such as ``#/$defs/color``, or leads nowhere."""
+    """Follow a local reference, such as ``#/$defs/color``. Return ``None`` for any other, or if it leads nowhere."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     try:
@@ -506,7 +505,7 @@ class _RootParts:
         self.rules.append(_choice_rule(keyword, branches, required_by_branch))
 
     def _add_properties(self, branch: Schema, depth: int) -> list[str]:
-        """Add only the properties of a branch. Return the names that the branch requires."""
+        """Return the names that the branch requires."""
         parts = _RootParts(self.properties)  # with lists of its own
         parts.add(branch, depth)
         return parts.required

@@ -68,9 +68,8 @@ def make_private(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptCall:
-    """``answer`` is the document of ``abp call --json``, and ``content`` is its representation by the surface, such as
-    an MCP result, both as JSON. They are ``None`` while the call runs, if there is none, and after they have
-    expired."""
+    """``answer`` is the document of ``abp call --json``, and ``content`` its representation by the surface, such as an
+    MCP result, both as JSON. They are ``None`` while the call runs, and after they have expired."""
 
     record: CallRecord
     answer: bytes | None = None
@@ -166,8 +165,7 @@ class CallLedger:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def add(self, record: CallRecord) -> None:
-        """Called before the call is sent. Raises ``LIMIT_REACHED`` if its owner has the maximum number of running
-        calls."""
+        """Called before the call is sent. Raises ``LIMIT_REACHED`` if its owner has too many running calls."""
         owner = _owner(record.scope)
         scope = record.scope
         max_running = self._limits.working
@@ -262,7 +260,6 @@ class CallLedger:
         return await self._in_transaction(read_calls)
 
     def _mark_lost_calls(self, cursor: Cursor) -> None:
-        """Mark the running calls of processes that have ended as unknown."""
         cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
         other_workers = [str(worker) for (worker,) in cursor.fetchall()]
         for worker in self._database.lost_workers(other_workers):
@@ -374,7 +371,6 @@ class DetachedCalls:
             self._activity.restore([record for record in records if record.status.final])
 
     async def aclose(self) -> None:
-        """Cancel all calls, save their outcomes, and close the ledger. Idempotent."""
         await self.cancel_all()
         await self.ledger.aclose()
 
@@ -483,8 +479,7 @@ class DetachedCalls:
         return [live.get(record.id, record) for record in records]
 
     async def cancel(self, call_id: str, scope: Scope) -> KeptCall:
-        """A call that has ended stays unchanged. Raises ``CALL_ELSEWHERE`` if another server of the same folder runs
-        it."""
+        """A call that has ended stays unchanged. Raises ``CALL_ELSEWHERE`` if another server runs it."""
         live = self.find_live(call_id, scope)
         if live is not None:
             live.task.cancel()

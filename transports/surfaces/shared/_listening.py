@@ -131,7 +131,6 @@ class Connections:
         return max(8, self._limit // 4)
 
     def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Return a factory for :meth:`asyncio.loop.create_server`. ``make`` returns the server's own protocol."""
         return lambda: _Connection(self, make())
 
     @contextmanager
@@ -247,8 +246,7 @@ def _connection_limit() -> int:
 
 
 async def pieces_in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Raises :class:`TimeoutError` after a minute without a piece, or below 1,024 bytes per second after the first
-    minute."""
+    """Raises :class:`TimeoutError` after a minute without a piece, or below 1,024 bytes per second on average."""
     min_bytes_per_second = 1024
     deadline = time.monotonic() + _PIECE_TIMEOUT
     while True:

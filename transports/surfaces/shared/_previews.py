@@ -135,7 +135,7 @@ def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) ->
 
 
 def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
-    """``None`` if it is of another type than ``mime_type``, has no size or is cut off. Its pixels are not decoded."""
+    """Return ``None`` for another type than ``mime_type``, and for a file that is cut off. No pixels are decoded."""
     # The last chunk of a PNG, and the markers at the end of a JPEG and a GIF.
     ends = {"image/png": b"IEND\xaeB`\x82", "image/jpeg": b"\xff\xd9", "image/gif": b";"}
     is_cut_off = not data.rstrip(b"\0").endswith(ends.get(mime_type, b""))
@@ -157,7 +157,7 @@ def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """The first chunk of a WebP (RFC 9649) has one of three formats. Zeros if the file is cut off."""
+    """Read the first chunk of a WebP (RFC 9649), which has one of three formats. Zeros if the file is cut off."""
     size_of_file = 8 + int.from_bytes(data[4:8], "little")
     if size_of_file > len(data):
         return (0, 0)
@@ -199,7 +199,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_chars: int) -> list[str]:
-    """The first four texts, SVGs or PDFs, each below a line with its name, with ``max_chars`` at most in total."""
+    """Return the first four texts, SVGs or PDFs, each below a line with its name; ``max_chars`` at most in total."""
     max_texts = 4
     texts: list[str] = []
     chars_left = max_chars
@@ -309,7 +309,7 @@ async def _text_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) ->
 
 
 async def _pdf_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
-    """Below a line with its name, or the reason why there is no text; empty if it cannot be read."""
+    """Return it below a line with its name, or the reason why there is no text; empty if it cannot be read."""
     if importlib.util.find_spec("pypdfium2") is None:
         return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
     if ref.size_bytes > MAX_SOURCE:

@@ -186,8 +186,7 @@ class Access:
     # --- host and origin ----------------------------------------------------------------------------------------------
 
     def check_origin(self, request: web.Request) -> None:
-        """Keeps foreign pages from reaching the server by a name that resolves to it (DNS rebinding), and from sending
-        it forms (CSRF)."""
+        """Refuse foreign pages that reach the server by DNS rebinding, or send it forms (CSRF)."""
         host = hostname(request.host)
         if host is None or not self._is_own_name(host):
             message = "this is not a name of this server; use the address that it printed"
@@ -230,8 +229,7 @@ class Access:
         return handle
 
     def _identify_visitor(self, request: web.Request) -> Visitor | None:
-        """By the bearer token, or without an ``Authorization`` by the cookie. ``None`` if that is missing or not
-        valid."""
+        """The cookie counts only without an ``Authorization``."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._holder_of_token(token.strip())
@@ -244,7 +242,6 @@ class Access:
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
     def _holder_of_cookie(self, cookie: str) -> Visitor | None:
-        """``None`` for a cookie that is not valid any more, or never was."""
         try:
             content = self._signer.read_cookie(cookie)
         except Expired:

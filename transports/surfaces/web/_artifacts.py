@@ -86,8 +86,7 @@ class ArtifactRoutes:
             raise
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The cursor ``next`` has id and time of the last artifact of a page, to stay valid when that artifact is
-        removed."""
+        """The cursor ``next`` has id and time of a page's last artifact, so that it stays valid after its removal."""
         query = request.query
         limit = whole_number(query.get("limit", "100"))
         if not limit:
@@ -168,7 +167,7 @@ class ArtifactRoutes:
         return json_response({"ok": True, "sha256": stored.ref.sha256, "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Make a signed link. It expires no later than the visitor's token."""
+        """The link expires no later than the visitor's token."""
         stored = await self._find_artifact(request, visitor)
         seconds = seconds_in(await read_json(request), "expires", 3600.0)
         expires_at = self._parts.signer.clock() + seconds
@@ -202,7 +201,6 @@ class ThumbnailRoutes:
         self._two_at_a_time = asyncio.Semaphore(2)
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """A PNG or JPEG, or 404 if there is no picture."""
         store = self._parts.store_of(visitor)
         ref = await store.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
@@ -248,8 +246,7 @@ class UploadRoutes:
         self._allowed_types = [pattern.strip().lower() for pattern in parts.options.upload_types.split(",")]
 
     async def accept(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The body is a file, or a form with files, which is refused at its first invalid file; those before it stay
-        stored."""
+        """A form is refused at its first invalid file, but the files before that stay stored."""
         store = self._parts.store_of(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
@@ -358,10 +355,9 @@ async def _read_pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
 
 
 async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
-    """Return a URL that opens the artifact without a token, and its time of expiry (ISO 8601). With ``base``, it is a
-    URL of the server at that address. Without ``base``, a store with presigned URLs (such as S3) makes it; for other
-    stores it is a URL of the server that runs on this machine for the store. ``expires`` is a duration: ``90s``,
-    ``30m``, ``1h``, ``7d``."""
+    """The URL opens the artifact without a token until the returned time (ISO 8601). It is one of the server at
+    ``base``; without ``base``, a store with presigned URLs (such as S3) makes it, or the server that runs on this
+    machine for the store. ``expires`` is a duration such as ``90s``, ``30m``, ``1h`` or ``7d``."""
     seconds = parse_duration(expires)
     if seconds is None or not 0 < seconds <= MAX_SECONDS:
         raise UsageError(f"--expires {expires}: give a time such as 90s, 30m, 1h or 7d; at most 30d")

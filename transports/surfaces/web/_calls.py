@@ -49,7 +49,7 @@ class AppRoutes:
         self._named = sorted(parts.named)
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Oldest connection first. The operator also gets the names of the settings file."""
+        """List the oldest connection first. The operator also gets the names of the settings file."""
         visible = [app for app in self._activity.apps.values() if visitor.scope.covers(app.scope)]
         names = self._named if visitor.operator else []
         return json_response({"apps": [_app_document(app) for app in visible], "names": names})
@@ -92,7 +92,6 @@ class AppRoutes:
         return None
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Running calls of the app are cancelled."""
         app = self.find(request, visitor)
         await app.apps.disconnect(app)
         return web.Response(status=204)
@@ -112,7 +111,7 @@ class AppRoutes:
 
 
 def _app_document(app: App) -> dict[str, object]:
-    """At most 1,000 capabilities: an app may have far more (docs/faults.md 22)."""
+    """List at most 1,000 capabilities, since an app may have far more (docs/faults.md 22)."""
     session = app.session
     listed = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
     return {
@@ -217,7 +216,7 @@ class CallRoutes:
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Only for a detached call. An ended call stays unchanged."""
+        """Only a detached call can be cancelled. An ended call stays unchanged."""
         call_id = request.match_info["id"]
         record = self._activity.calls.get(call_id)
         if record is not None and not record.detached and visitor.scope.covers(record.scope):
@@ -277,8 +276,7 @@ class CallRoutes:
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
-        """``files`` is a list or a single file, ``{"param": …, "artifact": ID}`` with the path of its place, such as
-        ``a.b``."""
+        """Each of ``files`` is ``{"param": …, "artifact": ID}`` with the path of its place, such as ``a.b``."""
         references: dict[str, GivenFile] = {}
         for file in files if isinstance(files, list) else [files]:
             match file:
@@ -369,7 +367,7 @@ class EventStream:
         last_seen_id: int,
         has_missed_entries: bool,
     ) -> None:
-        """Until the visitor's token expires or the client has missed entries."""
+        """Return when the visitor's token has expired or the client has missed entries."""
         # Milliseconds before a client connects again.
         await write(b"retry: 1000\n\n")
         if has_missed_entries:

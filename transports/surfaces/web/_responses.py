@@ -97,7 +97,7 @@ def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
 
 
 def whole_number(text: str) -> int | None:
-    """At most eight digits; ``None`` for anything else."""
+    """Return ``None`` for anything but one to eight digits."""
     if text.isascii() and text.isdigit() and len(text) <= 8:
         return int(text)
     return None
@@ -114,8 +114,8 @@ def seconds_in(body: dict[str, object], key: str, default: float, most: float = 
 async def read_json(
     request: web.Request, media_type: str = "application/json", max_bytes: int = 16 << 20
 ) -> dict[str, object]:
-    """An empty object without a body. Refuses another media type, more than ``max_bytes`` or 50,000 values and names, a
-    body that takes over 60 seconds, and any body other than a JSON object."""
+    """Return an empty object without a body. Refuse another media type, more than ``max_bytes`` or 50,000 values and
+    names, a body that takes over 60 seconds, and any body other than a JSON object."""
     if not request.can_read_body:
         return {}
     # A form of a foreign page cannot send this type (CSRF).
@@ -225,7 +225,7 @@ class StoredArtifact:
 
 
 def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
-    """For ``/artifacts`` and ``/events``. ``url`` is a path on this server."""
+    """``url`` is a path on this server."""
     source = ref.source
     return {
         "id": ref.id,
@@ -249,8 +249,7 @@ async def serve_content(
     request: web.Request, artifact: StoredArtifact, metrics: Metrics, piece_timeout: float
 ) -> web.StreamResponse:
     """A client that takes longer than ``piece_timeout`` seconds for a piece is cut off. Damaged content is never sent
-    completely: the last piece is sent only after the store has compared the hash; otherwise the connection is aborted.
-    Raises the errors of the store until the first piece is sent."""
+    completely. Raises the errors of the store until the first piece is sent."""
     ref = artifact.ref
     modified = _last_modified(ref)
     headers = _content_headers(ref, modified, download="download" in request.query)
@@ -317,7 +316,7 @@ async def _send_pieces(
     metrics: Metrics,
     piece_timeout: float,
 ) -> None:
-    """Always one piece behind the store, which compares the hash at the end. After an error, or when the client takes a
+    """Stay one piece behind the store, which compares the hash at the end. After an error, or when the client takes a
     piece too slowly, the connection is aborted. Raises errors from before the first piece is sent."""
 
     async def write(piece: bytes) -> None:
@@ -347,7 +346,7 @@ async def _send_pieces(
 
 
 def _last_modified(ref: ArtifactRef) -> datetime | None:
-    """In whole seconds, like HTTP dates."""
+    """Return whole seconds, like HTTP dates."""
     try:
         created = datetime.fromisoformat(str(ref.source.get("created")))
     except ValueError:
@@ -359,7 +358,7 @@ def _last_modified(ref: ArtifactRef) -> datetime | None:
 
 
 def _precondition_failed(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """``If-Match`` (strong comparison) or ``If-Unmodified-Since``."""
+    """Check ``If-Match`` (strong comparison) or ``If-Unmodified-Since``."""
     if request.if_match is not None:
         return not any(_matches(tag, sha256) and not tag.is_weak for tag in request.if_match)
     since = request.if_unmodified_since
@@ -367,7 +366,7 @@ def _precondition_failed(request: web.Request, sha256: str, modified: datetime |
 
 
 def _not_modified(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """``If-None-Match`` (weak comparison) or ``If-Modified-Since``."""
+    """Check ``If-None-Match`` (weak comparison) or ``If-Modified-Since``."""
     if request.if_none_match is not None:
         return any(_matches(tag, sha256) for tag in request.if_none_match)
     since = request.if_modified_since
@@ -379,7 +378,7 @@ def _matches(tag: ETag, sha256: str) -> bool:
 
 
 def _range_applies(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """``If-Range`` (RFC 9110 §13.1.5): strong comparison, or the exact date. aiohttp only parses the date."""
+    """Check ``If-Range`` (RFC 9110 §13.1.5): strong comparison, or the exact date. aiohttp only parses the date."""
     condition = request.headers.get("If-Range")
     if condition is None or condition.strip() == f'"{sha256}"':
         return True
@@ -395,8 +394,8 @@ def _requested_range(request: web.Request, ref: ArtifactRef, modified: datetime 
 
 
 def _parse_range(header: str, size: int) -> range | None:
-    """A range that starts at ``size`` or later cannot be satisfied. ``None`` for headers that RFC 9110 §14.2 allows a
-    server to ignore: other units, several ranges, invalid syntax."""
+    """A range that starts at ``size`` or later cannot be satisfied. Return ``None`` for headers that RFC 9110 §14.2
+    allows a server to ignore: other units, several ranges, invalid syntax."""
     match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip().replace(" ", ""))
     if match is None:
         return None

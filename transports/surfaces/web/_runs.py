@@ -41,8 +41,7 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``where`` is the address of a run's ledger, or the path of its ``folder``. ``changed`` is in seconds since
-    1970."""
+    """``where`` is the address of a ledger or the path of its ``folder``. ``changed`` is in seconds since 1970."""
 
     where: str
     name: str
@@ -184,7 +183,7 @@ def _run_at_address(url: str) -> Place:
 
 
 def _find_runs(folder: Path) -> list[Place]:
-    """The run of the folder, or the runs of its subfolders (10,000 at most) if it has none."""
+    """Return the run of the folder, or the runs of at most 10,000 subfolders if it has none."""
     run = _run_in_folder(folder)
     if run is not None:
         return [run]
@@ -201,7 +200,7 @@ def _find_runs(folder: Path) -> list[Place]:
 
 
 def _run_in_folder(folder: Path) -> Place | None:
-    """With the time of its last change; ``None`` if there is no ledger."""
+    """Return the run with the time of its last change, or ``None`` if there is no ledger."""
     times = []
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         with suppress(OSError):
@@ -216,7 +215,7 @@ class RunRoutes:
         self._runs = runs
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Newest first. ``served`` is true if runs are served to this visitor."""
+        """List the newest run first. ``served`` is true if runs are served to this visitor."""
         if not self._runs.configured or not visitor.operator:
             return json_response({"served": False, "runs": []})
         runs = [
@@ -240,8 +239,7 @@ class RunRoutes:
         return json_response(document)
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """If the text ``q`` is the id of another line with the same job, that job is listed, with the id as its
-        ``copy``."""
+        """A text ``q`` that is the id of another line with the same job lists that job, with ``q`` as its ``copy``."""
         run = await self._find_run(request, visitor)
         query = _read_job_query(request.query)
         page = await run.view.jobs(query)
@@ -351,7 +349,7 @@ def _job_document(row: Row) -> dict[str, object]:
 
 
 def _shown_values(values: Mapping[str, object]) -> str:
-    """Indented JSON without secrets, cut after 20,000 characters."""
+    """Return indented JSON without secrets, cut after 20,000 characters."""
     redacted = Redactor().tree(dict(values))
     text = msgspec.json.format(encode_json(redacted), indent=2).decode()
     max_chars = 20_000

@@ -200,8 +200,7 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 
 
 def _page_file(name: str, frames: str = "") -> web.StreamResponse:
-    """``frames`` are sources that the page may show. Names are looked up in a listing, so that none leads out of the
-    folder."""
+    """The page may show ``frames``. Names are looked up in a listing, so that none leads out of the folder."""
     folder = Path(__file__).parent / "page"
     files: dict[str, Path] = {}
     if folder.is_dir():
@@ -235,7 +234,7 @@ class Served:
         return f"{self.public_url}#token={self.token}"
 
     def link(self, ref: ArtifactRef) -> str:
-        """It opens an artifact without a token, for a day."""
+        """The URL opens an artifact without a token, for a day."""
         return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + 86400.0)
 
 

@@ -64,8 +64,7 @@ class ResourceRoutes:
         )
 
     async def read(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Short text is inline, other contents are artifacts. They come from the session's cache unless the query has
-        ``fresh``."""
+        """Contents come from the session's cache unless the query has ``fresh``."""
         app = self._find_server(request, visitor)
         uri = request.match_info["uri"]
         try:
@@ -95,7 +94,7 @@ class ResourceRoutes:
         return web.Response(status=204)
 
     def _find_server(self, request: web.Request, visitor: Visitor) -> App:
-        """Answers 404 if the visitor sees no such server, 409 if several have the name."""
+        """Answer 404 if the visitor sees no such server, 409 if several have the name."""
         namespace = request.match_info["namespace"]
         visible = [server for server in self._activity.apps.values() if visitor.scope.covers(server.scope)]
         for server in visible:
@@ -118,7 +117,7 @@ def _resource_document(resource: Resource | ResourceTemplate) -> dict[str, objec
 
 
 def _content_document(result: Result, index: int, item: object) -> dict[str, object]:
-    """``{uri, mime_type, text, artifact}`` with either a text or an artifact."""
+    """Return ``{uri, mime_type, text, artifact}`` with either a text or an artifact."""
     content = members_of(item)
     document = {"uri": content.get("uri"), "mime_type": content.get("mimeType"), "text": None, "artifact": None}
     ref = result.artifacts.get(f"contents.{index}.blob") or result.artifacts.get(f"contents.{index}.text")
@@ -130,7 +129,7 @@ def _content_document(result: Result, index: int, item: object) -> dict[str, obj
 
 
 def _refusal(error: CapabilityError) -> RequestRefused:
-    """404 for an unknown resource, otherwise 502."""
+    """Answer 404 for an unknown resource, otherwise 502."""
     resource_not_found, invalid_params = -32002, -32602
     # Servers use both codes for an unknown resource.
     if error.details.get("code") in (resource_not_found, invalid_params):
@@ -257,8 +256,7 @@ class ViewRoutes:
         call_id: str,
         server_calls: Sequence[ServerCall],
     ) -> ABPError | None:
-        """Nothing is raised, since the call itself has succeeded. ``server_calls`` are the calls of the server that it
-        made."""
+        """Nothing is raised, since the call itself has succeeded. ``server_calls`` are those that it made."""
         error: ABPError
         try:
             if not server_calls:
@@ -279,7 +277,6 @@ class ViewRoutes:
     async def _prepare_view(
         self, server: ViewServer, app: App, capability: str, call_id: str, server_call: ServerCall
     ) -> LiveView:
-        """Raises :class:`~transports.errors.TooLarge`, and the errors of the server."""
         from ...mcp.views._host import Host, HostContext, ViewHandlers  # needs the extra [mcp]
         from ...mcp.views._transport import OpenedTool
 
@@ -316,8 +313,7 @@ class ViewRoutes:
     # --- routes -------------------------------------------------------------------------------------------------------
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Wait for the end of the call. The query has the view's surroundings: ``theme``, ``locale``, ``timezone``,
-        ``width`` and ``height``."""
+        """The query has the view's surroundings: ``theme``, ``locale``, ``timezone``, ``width`` and ``height``."""
         live = await self._find_view(request, visitor)
         port = _local_port(request)
         if port is None:
@@ -353,8 +349,7 @@ class ViewRoutes:
         return web.Response(status=204)
 
     async def _find_view(self, request: web.Request, visitor: Visitor) -> LiveView:
-        """After the end of the call. Answers 404 if the visitor sees no such view, 504 if the call has not ended in
-        time; and the error for which the view is not shown."""
+        """Wait for the end of the call. Answer 404 if the visitor sees no such view, 504 if the call takes too long."""
         view = self._views.get(request.match_info["call"])
         not_found = RequestRefused(404, "NOT_FOUND", "the view of this call is no longer kept; call again")
         if view is None:
@@ -436,7 +431,7 @@ def frames_of_views(request: web.Request) -> str:
 
 
 def _local_port(request: web.Request) -> str | None:
-    """With its colon, such as ``:8000``; ``None`` for an address that is not on this machine."""
+    """Return the port with its colon, or ``None`` for an address that is not on this machine."""
     name = hostname(request.host)
     if request.scheme != "http" or not is_loopback(name):
         return None
@@ -446,7 +441,7 @@ def _local_port(request: web.Request) -> str | None:
 
 
 def _host_context_in(query: Mapping[str, str]) -> dict[str, Any]:
-    """The ``theme``, and if they are valid, the ``locale``, ``timezone`` and ``size``."""
+    """An invalid size is left out."""
     fields: dict[str, Any] = {"theme": "dark" if query.get("theme") == "dark" else "light"}
     for name in ("locale", "timezone"):
         if query.get(name):

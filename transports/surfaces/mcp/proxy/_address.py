@@ -50,12 +50,12 @@ class _Call(msgspec.Struct):
 
 
 def upstream_client(server: HttpServer) -> httpx2.AsyncClient:
-    """It waits for answers without a limit: a call may take an hour."""
+    """The client waits for answers without a limit: a call may take an hour."""
     return http_client(server, timeout=httpx2.Timeout(30, read=None), limits=httpx2.Limits(max_connections=None))
 
 
 async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
-    """As one line, without a byte order mark. Raises :class:`~transports.errors.TooLarge`."""
+    """Return one line, without a byte order mark. Raises :class:`~transports.errors.TooLarge`."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.aiter_bytes():
@@ -72,7 +72,6 @@ def unreachable(server: HttpServer, error: Exception) -> ConnectFailed:
 
 
 async def refusal_of(server: HttpServer, response: httpx2.Response, raw_id: bytes) -> bytes:
-    """Return the JSON-RPC error in the body of a refusal, or one made from the status."""
     return _refusal_from(server, response, raw_id, await _read_refusal(response))
 
 
@@ -84,7 +83,7 @@ async def _read_refusal(response: httpx2.Response) -> bytes:
 
 
 def _refusal_from(server: HttpServer, response: httpx2.Response, raw_id: bytes, body: bytes) -> bytes:
-    """Return the error in ``body``, or one made from the status."""
+    """Return the JSON-RPC error in ``body``, or one made from the status."""
     error = _error_in(body)
     if error:
         return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (raw_id or b"null", error)
@@ -264,7 +263,7 @@ class AddressServer:
                     raise ProtocolError(self._no_answer_in(body))
 
     async def _take_refusal(self, response: httpx2.Response, posted: _Posted, *, has_session: bool) -> None:
-        """Answer the refused requests with it, or log it. A session that the server has forgotten ends."""
+        """Answer the refused requests, or log the refusal. A session that the server has forgotten ends."""
         body = await _read_refusal(response)
         if has_session and has_forgotten_session(response.status_code, body):
             await self._end_session(posted)
@@ -306,7 +305,7 @@ class AddressServer:
             await self._resume_stream(position, posted)
 
     async def _resume_stream(self, position: _StreamPosition, posted: _Posted) -> None:
-        """Until the request is answered. Give up after five attempts in a row without an event."""
+        """Give up after five attempts in a row without an event."""
         max_failures = 5
         while position.last_id and not posted.is_answered and position.failures < max_failures:
             await asyncio.sleep(position.delay())
@@ -314,7 +313,7 @@ class AddressServer:
                 return
 
     async def _listen(self) -> None:
-        """Some servers have no stream for messages of their own."""
+        """Keep a stream open for messages of the server's own, if it has such a stream."""
         position = _StreamPosition()
         while await self._get_events(position, _Posted({})):
             await asyncio.sleep(position.delay())
@@ -332,7 +331,7 @@ class AddressServer:
         return True
 
     def _resume_headers(self, last_id: str) -> list[tuple[bytes, bytes]]:
-        """Return them as bytes, since ids need not be ASCII."""
+        """They are bytes, since ids need not be ASCII."""
         headers = [(name.encode(), value.encode()) for name, value in self._session.items()]
         headers.append((b"accept", b"text/event-stream"))
         if last_id:
@@ -340,7 +339,7 @@ class AddressServer:
         return headers
 
     async def _read_events(self, response: httpx2.Response, position: _StreamPosition, posted: _Posted) -> None:
-        """Until the stream ends, or the requests of ``posted`` are answered."""
+        """Return at the end of the stream, or once the requests of ``posted`` are answered."""
         position.was_open = True
         async with aclosing(events_of(response, MAX_BYTES)) as events:
             async for event in events:
@@ -358,8 +357,7 @@ class AddressServer:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def _take_message(self, raw: bytes, posted: _Posted) -> None:
-        """A server of protocol 2025-03-26 may answer one request with a list of messages, and a batch with a list of
-        answers."""
+        """A server of protocol 2025-03-26 may answer with a list of messages."""
         is_list = raw.lstrip()[:1] == b"["
         try:
             if is_list and posted.has_requests:
@@ -429,7 +427,6 @@ async def _requests_in(line: bytes) -> dict[Key, bytes]:
 
 
 def _note_answer(message: Message, posted: _Posted) -> bool:
-    """Return whether a message of the server is the answer to a request of ``posted``, and note it."""
     if not message.is_answer or message.key is None:
         return False
     return posted.unanswered.pop(message.key, None) is not None

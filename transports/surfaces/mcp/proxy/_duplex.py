@@ -68,7 +68,7 @@ class Duplex:
         return asyncio.get_running_loop().time() - self._last_message
 
     async def from_client(self, line: bytes | Ends) -> None:
-        """``line`` is its ends only if it is over the limit."""
+        """``line`` is only the ends of a message that is over the limit."""
         if isinstance(line, Ends):
             await self._refuse_oversized(line, over_limit(MAX_BYTES, "bytes"))
             return
@@ -176,7 +176,7 @@ class Duplex:
         return True
 
     async def _refuse_oversized(self, ends: Ends, error: TooLarge) -> None:
-        """Of such a message only the ends are known."""
+        """Only the ends of the message are known."""
         refusal = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
         is_answer = ends.identity and not ends.has_method
         is_notification = ends.has_method and not ends.identity
@@ -275,8 +275,7 @@ class _Stdout:
                 await asyncio.to_thread(write_all, self._fd, memoryview(line))
 
     def _can_take(self, size: int) -> bool:
-        """A pipe that takes any bytes takes ``PIPE_BUF``. Writing in a thread takes 70 µs more, a third of a small
-        call."""
+        """A pipe that takes any bytes takes ``PIPE_BUF``. A thread would take 70 µs more, a third of a small call."""
         has_poll = hasattr(select, "poll")  # not on Windows
         if not has_poll or size > select.PIPE_BUF:
             return False

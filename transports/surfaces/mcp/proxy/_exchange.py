@@ -151,7 +151,6 @@ class Exchange:
 
     @property
     def owes_answers(self) -> bool:
-        """True if the server has not answered a request that was not cancelled."""
         return any(not request.is_cancelled for request in self._open.values())
 
     # --- to the server ------------------------------------------------------------------------------------------------
@@ -180,8 +179,7 @@ class Exchange:
         return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
 
     async def is_for_server(self, message: Message) -> bool:
-        """``abp mcp``, for instance, has artifacts as well: those that the proxy does not have are read from the
-        server."""
+        """True for an artifact that the proxy does not have: servers such as ``abp mcp`` have artifacts, too."""
         if message.method != "resources/read" or not self.facts.has_resources:
             return False
         try:
@@ -222,7 +220,7 @@ class Exchange:
         return tool.files.find_named_in(message)
 
     async def with_files(self, message: Message, files: Mapping[Place, str], ask: Ask) -> Message:
-        """Put the content of the files into a call; ``ask`` sends a question to the client."""
+        """``ask`` sends a question to the client."""
         tool = self._tool_of(message)
         assert tool is not None
         folders: list[Path] = []
@@ -240,9 +238,9 @@ class Exchange:
     # --- to the client ------------------------------------------------------------------------------------------------
 
     async def to_client(self, line: bytes | Ends) -> ClientMessage | None:
-        """``None`` for a message that is dropped, such as output that is not a message. ``line`` is only the ends of a
-        message that is over the limit. Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be
-        read, if its request is unknown."""
+        """Return ``None`` for a message that is dropped, such as output that is not a message. ``line`` is only the
+        ends of a message that is over the limit. Raises :class:`~transports.errors.ProtocolError` for an answer that
+        cannot be read, if its request is unknown."""
         if isinstance(line, Ends):
             return self._pass_oversized(line, over_limit(MAX_BYTES, "bytes"))
         try:
@@ -303,7 +301,7 @@ class Exchange:
         return None
 
     def _pass_oversized(self, ends: Ends, error: TooLarge) -> ClientMessage | None:
-        """Return an error as the answer to its request. Drop any other message. Only the ends are known."""
+        """Answer the request with an error, and drop any other message. Only the ends of the answer are known."""
         raw_id = ends.identity
         key = key_or_none(raw_id)
         if key not in self._open:
@@ -323,7 +321,6 @@ class Exchange:
         return ClientMessage(answer, key, is_answer=True)
 
     def _related_request(self, message: Message) -> Key | None:
-        """For a notification or a question; ``None`` if it is unknown."""
         params = message.params
         if message.method == "notifications/progress":
             token = key_or_none(params.progress_token)
@@ -356,7 +353,7 @@ class Exchange:
         return raw
 
     async def _rewrite_result(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
-        """``None`` if the result stays as it is. The server's tools are learned from it."""
+        """Return ``None`` if the result stays as it is. The server's tools are learned from it."""
         match request.method:
             case "initialize" | "server/discover":
                 return self._rewrite_description(result)

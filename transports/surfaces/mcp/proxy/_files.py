@@ -58,8 +58,7 @@ class Roots:
         self._questions: dict[Key | None, asyncio.Future[bytes]] = {}
 
     def take(self, message: Message) -> bool:
-        """Return whether ``message`` answers a question of the proxy. After a change of the folders, the next call asks
-        again."""
+        """Return whether ``message`` is an answer for the proxy. A change makes the next call ask for the folders."""
         if message.method == "notifications/roots/list_changed":
             self._folders = None
             for question in self._questions.values():
@@ -101,7 +100,7 @@ class Roots:
 
 
 def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]:
-    """Only as far as they are inside the ``allowed`` folders. Blocks."""
+    """Only what is inside the ``allowed`` folders is used. Blocks."""
     try:
         roots = msgspec.json.decode(result, type=_RootList).roots[:100]
         paths = [_parse_path(root.uri) for root in roots]
@@ -119,7 +118,7 @@ def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]
 
 
 def _parse_path(text: str) -> Path | None:
-    """From a ``file:`` URL of this machine, or an absolute path; ``None`` for any other text."""
+    """``text`` is a ``file:`` URL of this machine or an absolute path; for any other text return ``None``."""
     path = text
     if text.startswith("file:"):
         try:
@@ -135,7 +134,7 @@ def _parse_path(text: str) -> Path | None:
 
 
 class _FileParam(NamedTuple):
-    """Sent as a ``data:`` URL (``x-mcp-file``), or otherwise as base64 (``contentEncoding``)."""
+    """It is sent as a ``data:`` URL (``x-mcp-file``), or otherwise as base64 (``contentEncoding``)."""
 
     is_url: bool
     max_bytes: int
@@ -232,7 +231,6 @@ def _encode_content(content: _Content, *, is_url: bool) -> str:
 
 
 def artifact_id_in(uri: str) -> str:
-    """Return the id in ``artifact://ID``, or in ``artifact://ID?offset=0&length=1000``."""
     return uri.removeprefix("artifact:").lstrip("/").partition("?")[0]
 
 
@@ -243,7 +241,7 @@ async def _read_artifact(uri: str, store: ArtifactStore, limit: int, place: Plac
 
 
 def _read_file(text: str, folders: Sequence[Path], limit: int, place: Place) -> _Content | None:
-    """``None`` if it is outside ``folders``. Blocks."""
+    """Return ``None`` if it is outside ``folders``. Blocks."""
     path = _parse_path(text)
     if path is None or not folders:
         return None
@@ -288,7 +286,7 @@ def _texts_at(node: object, schema_place: _SchemaPlace, place: Place = ()) -> It
 
 
 def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping[str, object]]]:
-    """At most 1,000, outer ones first. References are followed."""
+    """Yield at most 1,000, outer ones first. References are followed."""
     max_parts = 1000
     unvisited: deque[tuple[_SchemaPlace, object]] = deque([((), schema)])
     visited = 0
@@ -312,7 +310,7 @@ def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, 
 
 
 def _follow_references(schema: Mapping[str, object], part: object) -> object:
-    """``part`` itself if it is no reference; ``None`` for a reference to another schema."""
+    """Return ``part`` itself if it is no reference, and ``None`` for a reference to another schema."""
     for _ in range(_MAX_DEPTH):
         reference = part.get("$ref") if isinstance(part, dict) else None
         if not isinstance(reference, str):

@@ -69,7 +69,7 @@ class Params(msgspec.Struct):
 
     @property
     def version(self) -> str:
-        """Of a request without a handshake; empty for any other."""
+        """Protocol version of a request without a handshake; empty for any other."""
         try:
             return msgspec.json.decode(self.meta.get(PROTOCOL_VERSION, b'""'), type=str)
         except ValueError:
@@ -178,7 +178,7 @@ def _decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
 
 
 def fields_in(fields: Fields, name: str) -> Fields:
-    """None for a member that is not an object."""
+    """Return no fields for a member that is not an object."""
     try:
         return FIELDS_DECODER.decode(fields[name])
     except (KeyError, ValueError):
@@ -193,7 +193,7 @@ def to_raw(value: object) -> msgspec.Raw:
 
 
 def key_of(raw_id: bytes | msgspec.Raw) -> Key | None:
-    """``None`` for no id and for ``null``. Raises ``ValueError`` for invalid JSON."""
+    """Return ``None`` for no id and for ``null``. Raises ``ValueError`` for invalid JSON."""
     json_id = bytes(raw_id)
     if not json_id or json_id == b"null":
         return None
@@ -205,7 +205,7 @@ def key_of(raw_id: bytes | msgspec.Raw) -> Key | None:
 
 
 def key_or_none(raw_id: bytes | msgspec.Raw) -> Key | None:
-    """``None`` also for invalid JSON."""
+    """Return ``None`` also for invalid JSON."""
     try:
         return key_of(raw_id)
     except ValueError:

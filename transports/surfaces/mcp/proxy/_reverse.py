@@ -169,7 +169,7 @@ class ReverseProxy:
         return await self._client.send(upstream, stream=True)
 
     async def _pass_response(self, response: httpx2.Response, received: _Received) -> Response:
-        """Its messages are rewritten, and the headers that are for the proxy are left out."""
+        """Messages are rewritten, and the headers that are for the proxy are left out."""
         self._track_session(response, received)
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED}
 
@@ -194,8 +194,8 @@ class ReverseProxy:
         return Response(body, response.status_code, headers)
 
     async def _pass_refusal(self, response: httpx2.Response, raw_id: bytes) -> Response:
-        """The status is 502 if it is not about the client: a redirection, or a refusal of the proxy's own
-        credentials."""
+        """A redirection, or a refusal of the proxy's own credentials, is not about the client: it gets the status
+        502."""
         status = response.status_code
         is_about_client = 400 <= status < 600 and status not in (401, 407)
         if not is_about_client:

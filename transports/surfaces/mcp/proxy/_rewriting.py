@@ -79,15 +79,14 @@ class ProxyOptions:
     json_previews: bool = False
 
 
-#: How artifacts look to clients.
 DESCRIBER = ArtifactDescriber()
 
 
 async def rewrite(
     result: msgspec.Raw, request: AnsweredRequest, store: ArtifactStore, options: ProxyOptions
 ) -> Rewritten | None:
-    """``None`` if nothing is large. Values are measured as they came, base64 as base64. A value that cannot be stored
-    stays as it is, with a warning. Raises ``ValueError`` for a result of another form."""
+    """Return ``None`` if nothing is large. Values are measured as they came, base64 as base64. A value that cannot be
+    stored stays as it is, with a warning. Raises ``ValueError`` for a result of another form."""
     if len(result) <= options.max_inline:
         return None
 
@@ -126,7 +125,7 @@ class _Rewriting:
         self._warnings: list[str] = []
 
     def list_in_meta(self, fields: Fields) -> Rewritten | None:
-        """``None`` if there are neither artifacts nor warnings to list."""
+        """Return ``None`` if there are neither artifacts nor warnings to list."""
         if not self._refs and not self._warnings:
             return None
 
@@ -173,7 +172,7 @@ class _Rewriting:
         return to_raw(rewritten)
 
     def _indexes_to_replace(self, blocks: Sequence[msgspec.Raw]) -> set[int]:
-        """All blocks over the limit, and the largest texts until the remaining texts together are within the limit."""
+        """Return all blocks over the limit, and the largest texts until the others together are within the limit."""
         sizes = [len(block) for block in blocks]
         large = {index for index, size in enumerate(sizes) if size > self._limit}
 
@@ -229,9 +228,8 @@ class _Rewriting:
     def _links(
         self, refs: Sequence[ArtifactRef], block: Mapping[str, object], resource: Mapping[str, object] | None = None
     ) -> list[object]:
-        """Only for artifacts that have no link yet; texts for a client without such blocks. The links keep the
-        annotations and the ``_meta`` of the ``block`` that they replace, and the ``_meta`` and URI of the ``resource``
-        in it."""
+        """Only artifacts without a link get one, or a text for a client without such blocks. Links keep the annotations
+        and the ``_meta`` of the ``block`` that they replace, and the ``_meta`` and URI of the ``resource`` in it."""
         unlinked = [ref for ref in refs if ref.id not in self._linked]
         self._linked |= {ref.id for ref in unlinked}
         if not self._request.has_links:
@@ -255,7 +253,7 @@ class _Rewriting:
     # --- resources ----------------------------------------------------------------------------------------------------
 
     async def rewrite_contents(self, contents: msgspec.Raw) -> msgspec.Raw:
-        """Texts that name the artifacts take the place of large contents."""
+        """Large contents become texts that name the artifacts."""
         rewritten: list[object] = []
         for index, item in enumerate(_ITEMS_DECODER.decode(contents)):
             if len(item) > self._limit:
@@ -363,7 +361,7 @@ class _Rewriting:
         return replace(tree, references), [*refs.values()]
 
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
-        """Those that the policy declares, and those that it recognises."""
+        """Return those that the policy declares, and those that it recognises."""
         policy = self._options.policy
         files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._request.name))}
         for content in find(tree, heuristics=policy.search):
@@ -419,8 +417,7 @@ class _Rewriting:
         return shorter, refs
 
     async def _store_field(self, place: str, text: str, name: str | int, siblings: Mapping[str, object]) -> ArtifactRef:
-        """Store the file in a text if its ``siblings`` or its beginning say that it is one, otherwise the text
-        itself."""
+        """Store the file in ``text`` if its ``siblings`` or its beginning say that it is one, otherwise the text."""
         mime_type = _text_or_none(siblings.get("mimeType"))
         filename = _text_or_none(siblings.get("filename")) or _text_or_none(siblings.get("name"))
 
@@ -441,8 +438,7 @@ class _Rewriting:
         return await self._store_artifact(place, [_utf8(text)], text_type, filename)
 
     async def _shorten_structured(self, tree: object, content: msgspec.Raw) -> tuple[bytes, list[ArtifactRef]]:
-        """Return a preview and the artifact, or if no preview fits the schema, the content as it is, and store
-        nothing."""
+        """Return a preview and its artifact. If no preview fits the schema, keep the content and store nothing."""
         limit = self._preview_bytes()
         if self._request.output_schema is None:
             preview: object = await in_thread(clamp, cast("JSONValue", tree), limit)
@@ -475,7 +471,7 @@ class _Rewriting:
     async def _store_artifact(
         self, place: str, chunks: Iterable[bytes], mime_type: str | None, filename: str | None
     ) -> ArtifactRef:
-        """It is listed in the result's ``_meta`` under its ``place``."""
+        """List the artifact in the result's ``_meta`` under its ``place``."""
         async with self._store.stage() as staged:
             pieces = iter(chunks)
             while (chunk := await in_thread(next, pieces, None)) is not None:
@@ -507,7 +503,7 @@ def _preview(beginning: str, shape: str, ref: ArtifactRef) -> str:
 
 
 def _is_read_as_text(block: msgspec.Raw) -> bool:
-    """Unlike an image, a sound or a link."""
+    """Return false for an image, a sound or a link."""
     try:
         return _KIND_DECODER.decode(block).type in ("text", "resource")
     except (ValueError, RecursionError):
@@ -588,7 +584,7 @@ def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, obj
 
 
 def _with_short_lists(tree: object, limit: int) -> object:
-    """At most ``limit`` bytes if possible. Each list keeps at least one item."""
+    """Keep to ``limit`` bytes if possible, with at least one item in each list."""
     max_items = 64
     shorter = _with_first_items(tree, max_items)
     while max_items > 1 and len(encode_json(shorter)) > limit:

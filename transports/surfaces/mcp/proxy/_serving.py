@@ -99,8 +99,7 @@ async def serve_proxy(
 
 
 class _Sessions:
-    """One server for each session of clients with a handshake, and one for all clients of a user without a
-    handshake."""
+    """Each client with a handshake has a server of its own; all others of a user share one."""
 
     def __init__(self, server: StdioServer, context: ProxyContext) -> None:
         self._server = server
@@ -204,8 +203,7 @@ class _Sessions:
         return stream_response(_as_events(session.request(message)), headers)
 
     async def _post_without_session(self, user: str, message: Message) -> Response:
-        """Only requests are passed on: a notification or an answer could be about a request of another client of the
-        user."""
+        """Only requests are passed on: other messages could be about a request of another client of the user."""
         if not message.is_request:
             return Response(status_code=202)
 
@@ -329,8 +327,7 @@ class Session:
         await self._duplex.from_client(cancelled % bytes(message.envelope.id))
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
-        """Yield the messages that belong to no request, first the unheard ones. A second listener replaces the
-        first."""
+        """Yield the messages that belong to no request, unheard ones first. A second listener replaces the first."""
         if self._listener is not None:
             self._listener.end()
         stream = self._listener = _Stream()
@@ -351,7 +348,7 @@ class Session:
         await self._process.aclose()
 
     async def _relay(self) -> None:
-        """Until the server ends or the client cannot be written to; then end all responses."""
+        """Pass on messages until the server ends or the client cannot be written to; then end all responses."""
         try:
             await self._duplex.read_server(self._process.run)
         except ProtocolError as error:
@@ -369,7 +366,7 @@ class Session:
             self._listener.end()
 
     async def _write_message(self, message: ClientMessage) -> None:
-        """To the response of its request, otherwise to the client that listens, or to any response."""
+        """It goes to the response of its request, otherwise to the client that listens, or to any response."""
         if message.request is not None and message.request in self._streams:
             stream = self._streams[message.request]
             if message.is_answer:

@@ -205,7 +205,7 @@ def _older_log(log: Path) -> Path:
 
 
 def read_log(log: Path) -> dict[str, dict[str, Count]]:
-    """By server and tool. Raises :class:`~transports.errors.StoreError`."""
+    """Return counts by server and tool. Raises :class:`~transports.errors.StoreError`."""
     servers: dict[str, dict[str, Count]] = {}
     try:
         for line in _read_lines(log):

@@ -18,8 +18,7 @@ logger = logging.getLogger("transports")
 
 
 class Upstream(Protocol):
-    """``grace`` are the seconds that the server gets to end by itself, once its client has ended and all answers are
-    given."""
+    """``grace`` are the seconds to end by itself, once the client has ended and all answers are given."""
 
     grace: float
 
@@ -86,7 +85,7 @@ class ProcessServer:
 
     @property
     def status(self) -> int:
-        """As a shell reports it; 1 for a server that has closed its stdout and still runs."""
+        """Exit status as a shell reports it; 1 for a server that has closed its stdout and still runs."""
         code = self._process.returncode
         if code is None:
             return 1
