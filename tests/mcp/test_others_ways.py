@@ -128,12 +128,26 @@ async def test_tools_with_bad_schemas_can_be_called(tmp_path: Path) -> None:
             assert (await app.call(name)).data == {"content": [WORDS]}, name
 
 
-@pytest.mark.parametrize("cursors", [[1, 2], [1.0, 2.0], ["1", "2"], ["1", "2", ""]], ids=json.dumps)
-async def test_list_cursors_may_be_numbers(
-    tmp_path: Path, cursors: list[object], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("cursors", "more"),
+    [
+        ([1, 2], {}),
+        ([1.0, 2.0], {}),
+        (["1", "2"], {}),
+        (["1", "2", ""], {}),
+        (["1", "2", "2"], {}),
+        (
+            ["", "2"],
+            {"server/discover": MODERN, "always": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}},
+        ),
+    ],
+    ids=json.dumps,
+)
+async def test_list_cursors_of_all_kinds_lead_to_its_end(
+    tmp_path: Path, cursors: list[object], more: Mapping[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     pages = [[{"name": name, "inputSchema": {"type": "object"}}] for name in "abc"]
-    async with connect(canned(tmp_path, pages=pages, cursors=cursors), store="memory:") as app:
+    async with connect(canned(tmp_path, pages=pages, cursors=cursors, **more), store="memory:") as app:
         assert [*app.capabilities] == ["a", "b", "c"]
     assert caplog.messages == []  # no list without an end
 

@@ -536,9 +536,10 @@ async def list_tools(connection: Connection) -> dict[str, types.Tool]:
             tools |= _by_name(page.tools)
         else:
             tools |= await in_thread(_by_name, large_page["tools"][: MAX_CAPABILITIES - len(tools)])
-        cursor = page.next_cursor
-        if cursor is None:
+        # Some servers repeat the cursor of their only page.
+        if page.next_cursor in (None, cursor):
             return tools
+        cursor = page.next_cursor
         if len(tools) >= MAX_CAPABILITIES:
             break
     logger.warning("%s has more than %s tools; the rest is left out", connection.server, f"{len(tools):,}")

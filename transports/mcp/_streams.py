@@ -249,11 +249,12 @@ def _repair_log(log: MutableMapping[str, Any]) -> None:
 
 
 def _repair_cursor(result: dict[str, Any]) -> None:
-    """Make the cursor of the next page a text. Some servers count pages by a number, or end with an empty text."""
+    """Make the cursor of the next page a text. Some servers count pages by a number, or end with an empty text, which
+    since 2026-07-28 (results have a ``resultType``) is a cursor as any other."""
     cursor = result.pop("nextCursor", None)
     if isinstance(cursor, int | float) and not isinstance(cursor, bool):
         cursor = str(cursor)
-    if isinstance(cursor, str) and cursor:
+    if isinstance(cursor, str) and (cursor or "resultType" in result):
         result["nextCursor"] = cursor
 
 

@@ -486,7 +486,7 @@ class Offered:
                 if isinstance(item, Mapping):
                     yield item
             next_cursor = page.get("nextCursor")
-            if not isinstance(next_cursor, str):
+            if not isinstance(next_cursor, str) or next_cursor == cursor:
                 return
             cursor = next_cursor
 

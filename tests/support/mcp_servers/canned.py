@@ -34,8 +34,8 @@ for line in sys.stdin:
         send(request["id"], answers[method])
     elif method == "tools/list":
         pages = answers.get("pages", [answers.get("tools", [])])
-        index = int(float(params.get("cursor") or 0))
         cursors = answers.get("cursors", [])
+        index = 1 + [*map(str, cursors)].index(params["cursor"]) if "cursor" in params else 0
         more = {"nextCursor": cursors[index]} if index < len(cursors) else {}
         send(request["id"], {"tools": pages[index], **more, **answers.get("always", {})})
     elif method == "tools/call":
