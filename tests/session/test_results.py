@@ -100,6 +100,7 @@ async def test_outputs_beside_answer_become_artifacts(app_of: Connect) -> None:
     ("document", "warning"),
     [
         (pdf(PNG), "declared as application/pdf, but the content is image/png; stored as image/png"),
+        ({"content": "data:,", "mimeType": "image/png"}, "declared as image/png, but the content is empty"),
         ({"content": PNG, "mimeType": "png"}, "declared as 'png', which is not a MIME type; stored as image/png"),
     ],
 )

@@ -21,6 +21,7 @@ from ..protocol._media import (
     OCTET_STREAM,
     contradicts,
     extension_for,
+    is_binary_mime,
     normalise_mime,
     safe_filename,
     sniff,
@@ -168,7 +169,10 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     else:
         head_is_whole = meter.size == len(meter.head)
         mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=head_is_whole) or OCTET_STREAM
-        if stated_type and declared is None:
+        is_empty = meter.size == 0
+        if is_empty and declared and is_binary_mime(declared) and extension_for(declared) != ".bin":
+            warning = f"declared as {declared}, but the content is empty"
+        elif stated_type and declared is None:
             warning = f"declared as {stated_type[:60]!r}, which is not a MIME type; stored as {mime_type}"
 
     source = readable_copy(options.get("meta")) | {
