@@ -269,6 +269,8 @@ def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:
         binary = BinaryData(_download(url, node) if inline is None else inline)
     elif not isinstance(content, str):
         binary = content_value(content)
+        if binary is None and declares_base64(mime_type, node.get("encoding")):
+            _refuse_buffer_as_json(content)
     elif isinstance(mime_type, str):
         binary = _text_content(content, mime_type, node)
 
@@ -276,6 +278,21 @@ def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:
         return None
     metadata = {key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}
     return _with_declarations(binary, node, metadata)
+
+
+def _refuse_buffer_as_json(content: object) -> None:
+    """Raise :class:`~transports.errors.UnsupportedBinary` for what ``JSON.stringify`` makes of a buffer or ``Blob``."""
+    match content:
+        case {"type": "Buffer", "data": list()}:
+            found = "a Buffer of Node"
+        case {"0": int()} | [int(), *_]:
+            found = "numbers"
+        case dict() if not content:
+            found = "{}"
+        case _:
+            return
+    advice = "the app must answer base64 text, or in a page a buffer or Blob that it has awaited"
+    raise UnsupportedBinary(f"content is {found}, as JSON has no buffers; {advice}")
 
 
 def _with_declarations(binary: BinaryData, node: Mapping[str, object], extra: Mapping[str, object]) -> BinaryData:
@@ -562,6 +579,6 @@ def filename_of(uri: object) -> str | None:
 
 
 def last_segment(uri: object) -> str:
-    if not isinstance(uri, str):
+    if not isinstance(uri, str) or uri[:5].lower() == "data:":
         return ""
     return unquote(uri.partition("?")[0].partition("#")[0].rpartition("/")[2])

@@ -80,7 +80,11 @@ class Heuristics:
             head = text[:HEAD_BYTES].encode("latin-1")
             custom_type = self._custom_type(head)
             mime_type = custom_type or self._known_type(head)
-            if mime_type is None or not self._may_decode(len(text)) or not _CONTROL_CHARS.search(text):
+            if mime_type is None or not self._may_decode(len(text)):
+                return None
+            # A PDF may be text from its beginning to its end, as jsPDF's is.
+            is_whole_pdf = mime_type == "application/pdf" and "%%EOF" in text[-1024:]
+            if not is_whole_pdf and not _CONTROL_CHARS.search(text):
                 return None
             data = text.encode("latin-1")
         except UnicodeEncodeError:

@@ -241,6 +241,28 @@ def test_unreadable_content_error_includes_reason(tree: object) -> None:
     assert isinstance(error, UnsupportedBinary) and error.message.endswith("detached")
 
 
+@each_row(
+    "content",
+    [
+        {"type": "Buffer", "data": [37, 80, 68, 70]},
+        {"0": 37, "1": 80, "2": 68, "3": 70},
+        [37, 80, 68, 70],
+        {},
+    ],
+)
+def test_buffer_that_became_json_is_an_error(content: object) -> None:
+    error = fault({"x": {"content": content, "mimeType": "application/pdf", "size": 4}}, "x")
+    assert isinstance(error, UnsupportedBinary) and "must answer base64 text" in error.message
+    # What declares no file is data.
+    for mime_type in ("application/json", "application/vnd.api+json", "text/csv", None):
+        assert find({"content": content, "mimeType": mime_type, "size": 4}) == []
+
+
+@each_row("content", [None, ["page 1", "page 2"], {"title": "x"}, [[1, 2]], 5, []])
+def test_other_content_of_a_file_type_stays_data(content: object) -> None:
+    assert find({"content": content, "mimeType": "application/pdf"}) == []
+
+
 # --- references (docs/protocol.md 10) ---------------------------------------------------------------------------------
 
 
@@ -603,6 +625,7 @@ def test_long_base64_of_known_type_needs_no_descriptor(text: str) -> None:
         pytest.param(MINIFIED, id="minified JavaScript"),
         pytest.param("a" * 3000, id="one letter"),
         pytest.param("%PDF-1.7" * 300, id="not encoded"),
+        pytest.param("%PDF-1.7\n%âãÏÓ\n" * 100 + "%%EOF and more of this text" + "." * 1100, id="about PDF"),
         pytest.param("+_" * 2000, id="both alphabets"),
     ],
 )
@@ -908,6 +931,12 @@ def test_font_is_recognised_by_4_character_table_name(tag: bytes, known: bool) -
     assert (Heuristics().recognise(b64(font.ljust(900, b"\1"))) is not None) is known
 
 
+def test_whole_pdf_needs_no_control_character() -> None:
+    pdf = "%PDF-1.3\n%ºß¬à\n" + "0 0 obj\n" * 200 + "%%EOF\n"  # as jsPDF's output() gives it
+    binary = Heuristics().recognise(pdf)
+    assert binary is not None and (binary.read(), binary.mime_type) == (pdf.encode("latin-1"), "application/pdf")
+
+
 def test_binary_string_must_match_size_in_bitmap_header() -> None:
     bitmap = b"BM" + struct.pack("<IHHI", 1200, 0, 0, 26) + bytes(1186)
     assert Heuristics().recognise(bitmap.decode("latin-1")) is not None
@@ -933,8 +962,9 @@ def test_mcp_block_content_is_found_in_its_standard_field() -> None:
         assert isinstance(found.binary, BinaryData)
         assert (found.binary.mime_type, found.binary.filename) == ("image/png", "b.png")
     # The last segment of an address may be no name of a file.
-    (found,) = find({**resource, "uri": "note:///today/.."})
-    assert isinstance(found.binary, BinaryData) and found.binary.filename is None
+    for uri in ("note:///today/..", "data:image/png;name=a.png;base64,eA=="):
+        (found,) = find({**resource, "uri": uri})
+        assert isinstance(found.binary, BinaryData) and found.binary.filename is None
     assert find({"type": "resource", "resource": {"uri": "a", "blob": 5}}) == []
     (found,) = find([{"type": "image", "data": BinaryData(b"x", "image/gif"), "mimeType": "image/png"}])
     assert found.binary == BinaryData(b"x", "image/png") and found.path == (0, "data")
