@@ -58,7 +58,6 @@ from ._wire import (
 
 logger = logging.getLogger("transports.mcp")
 
-#: MIME type of the document of a view.
 VIEW_TYPE = "text/html;profile=mcp-app"
 _ERROR_CODES = {
     types.INVALID_PARAMS: "INVALID_PARAMS",
@@ -81,8 +80,6 @@ _T = TypeVar("_T")
 
 
 class _Views(ClientExtension):
-    """Says that this client shows views (MCP Apps)."""
-
     identifier = "io.modelcontextprotocol/ui"
 
     def settings(self) -> dict[str, Any]:
@@ -90,11 +87,7 @@ class _Views(ClientExtension):
 
 
 class Connection:
-    """Initialized MCP server, as long as it is reachable.
-
-    ``lost`` is done once the server is lost, with the reason as text. ``emit`` passes messages to the session.
-    ``sampling`` allows the server to request messages of a model. ``max_bytes`` limits one message.
-    """
+    """``lost`` is done once the server is lost, with the reason as text."""
 
     def __init__(
         self,
@@ -121,21 +114,18 @@ class Connection:
         self._listening: dict[str, asyncio.Task[None]] = {}
 
     def mark_lost(self, reason: str) -> None:
-        """Mark the server as lost. The first reason is kept."""
+        """The first reason is kept."""
         if not self.lost.done():
             self.lost.set_result(reason)
 
     @property
     def is_modern(self) -> bool:
-        """True if the server speaks 2026-07-28 or later, where the client opens streams to receive changes."""
+        """True for 2026-07-28 or later, where the client opens streams to receive changes."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @asynccontextmanager
     async def open(self, timeout: float) -> AsyncIterator[None]:
-        """Start or reach the server and initialize it within ``timeout`` seconds. Closes when the block ends.
-
-        Raises :class:`~transports.errors.ConnectFailed`, with the end of the server's stderr in its message.
-        """
+        """Raises :class:`~transports.errors.ConnectFailed`, with the end of the server's stderr in its message."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(timeout):
@@ -151,7 +141,6 @@ class Connection:
             yield
 
     async def _initialize(self, stack: contextlib.AsyncExitStack) -> None:
-        """Initialize the server, and set ``client``. ``stack`` closes it."""
         self.client = self._new_client("auto")
         try:
             await stack.enter_async_context(self.client)
@@ -168,7 +157,6 @@ class Connection:
             await stack.enter_async_context(self.client)
 
     def _new_client(self, mode: str) -> Client:
-        """Return a client that starts or reaches the server once it is entered. ``mode`` is the SDK's."""
         streams: Streams
         if isinstance(self.server, StdioServer):
             self._stderr = Stderr(self.server)
@@ -189,7 +177,6 @@ class Connection:
         )
 
     async def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
-        """Return the error for a server that could not be reached or initialized, with its likely cause."""
         if isinstance(error, ABPError):
             return error
         if await self._is_of_the_old_transport():
@@ -207,7 +194,6 @@ class Connection:
         return ConnectFailed(f"{self.server} cannot be connected: {self._reason_of(error)}{advice}{stderr}")
 
     def _reason_of(self, error: BaseException) -> str:
-        """Return why the connection failed, for a message, with advice where the kind of error has one."""
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         match error:
             case ValidationError():
@@ -219,8 +205,7 @@ class Connection:
         return reason
 
     async def _is_of_the_old_transport(self) -> bool:
-        """Return whether an address speaks the HTTP+SSE transport of protocol 2024-11-05: its stream begins with
-        an event ``endpoint``."""
+        """The stream of HTTP+SSE (protocol 2024-11-05) begins with an event ``endpoint``."""
         if not isinstance(self.server, HttpServer):
             return False
         timeout = 3.0
@@ -262,7 +247,6 @@ class Connection:
         self._emit(Message("notification", {"event": event, "data": data}))
 
     def _listen_to_lists(self) -> None:
-        """Listen to changes of the lists of tools and resources, if the protocol has a stream for them."""
         capabilities = self.client.server_capabilities
         if self.is_modern and (capabilities.tools or capabilities.resources):
             opened = self._keep_listening(
@@ -274,7 +258,7 @@ class Connection:
             opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())
 
     async def listen(self, uri: str) -> None:
-        """Subscribe to the changes of one resource. Raises :class:`mcp.MCPError` if the server does not report them."""
+        """Raises :class:`mcp.MCPError` if the server does not report changes of the resource."""
         opened = self._keep_listening(uri, resource_subscriptions=(uri,))
         try:
             await asyncio.shield(opened)
@@ -288,8 +272,7 @@ class Connection:
             await cancel_and_wait((task,))
 
     def _keep_listening(self, key: str, **changes: Any) -> asyncio.Future[None]:
-        """Keep a stream of ``changes`` open until :meth:`stop_listening`. The future is done once it is first open.
-        ``key`` is the URI of a resource, or empty for the stream of the lists."""
+        """Returns a future that is done once the stream is first open. ``key`` is the URI of a resource, or empty."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if key in self._listening:
             opened.set_result(None)
@@ -304,7 +287,7 @@ class Connection:
         open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterable[object]]],
         opened: asyncio.Future[None],
     ) -> None:
-        """Keep a stream of changes open until the server is lost or refuses it. ``opened`` gets the first outcome."""
+        """``opened`` gets the first outcome."""
         while not self.lost.done():
             try:
                 async with open_stream() as changes:
@@ -331,17 +314,14 @@ class Connection:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """Return the first error inside nested exception groups, or the error itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 class Reconnector:
-    """Connection to one server that is replaced when it is lost.
-
-    ``make`` creates a connection. With ``reconnect`` a lost connection is replaced, with growing, jittered delays, and
-    ``emit`` gets ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds limits each opening.
+    """With ``reconnect`` a lost connection is replaced, with growing, jittered delays, and ``emit`` gets
+    ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds limits each opening.
 
     A separate task opens and closes the connections, since the SDK requires one task for both.
     """
@@ -357,14 +337,13 @@ class Reconnector:
         self._task: asyncio.Task[None] | None = None
 
     def connection(self) -> Connection:
-        """Return the connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
+        """Raises :class:`~transports.errors.Disconnected` if there is none now."""
         if self._connection is None or self._connection.lost.done():
             advice = "the transport is reconnecting" if self._reconnect else "connect again"
             raise Disconnected(f"the MCP server is not connected now; {advice}", sent=False)
         return self._connection
 
     async def open(self) -> None:
-        """Open the first connection. Raises :class:`~transports.errors.ConnectFailed` if that fails."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._keep_open(opened))
         await asyncio.wait((self._task, opened), return_when=asyncio.FIRST_COMPLETED)
@@ -381,7 +360,7 @@ class Reconnector:
         self._connection = None
 
     async def _keep_open(self, opened: asyncio.Future[None]) -> None:
-        """Open a connection, and another one each time it is lost. ``opened`` is done once the first is open."""
+        """``opened`` is done once the first connection is open."""
         attempt = 1
         reason = ""
         clock = asyncio.get_running_loop().time
@@ -432,18 +411,16 @@ def _loss_reason(connection: Connection, error: Exception) -> str:
     return f"the connection to {connection.server} broke: {detail or type(inner).__name__}"
 
 
-class _Raw(RootModel[dict[str, Any]]):
-    """Result as received. The SDK has already validated it against the protocol's schema."""
+class _Raw(RootModel[dict[str, Any]]): ...
 
 
 async def send_request(
     connection: Connection, request: types.Request[Any, Any], progress: ProgressFnT | None = None
 ) -> dict[str, Any]:
-    """Send a request and return its result, with content in the place of its long base64.
+    """Long base64 in the result becomes content.
 
-    The request is sent again after each round of questions that the server asks before it answers (protocol
-    2026-07-28). ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
-    :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
+    The request is sent again after each round of questions of the server (protocol 2026-07-28). Raises as
+    :func:`map_errors`, and :class:`~transports.errors.ProtocolError` after 20 rounds.
     """
     connection.aside.waiting += 1
     try:
@@ -454,7 +431,6 @@ async def send_request(
 
 
 async def in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[str, Any]) -> _T:
-    """Return ``work(result)``, done in a thread if it would block the event loop for long."""
     if is_larger(result, LIMITS.values_on_loop):
         return await in_thread(work, result)
     return work(result)
@@ -511,7 +487,6 @@ async def _send_once(
 
 
 async def _answer_questions(session: ClientSession, questions: types.InputRequests) -> types.InputResponses:
-    """Return the answers to the questions of a server. Raises :class:`mcp.MCPError` if one is refused."""
     responses: types.InputResponses = {}
     for key, question in questions.items():
         context = ClientRequestContext(session=session, request_id=key)
@@ -523,10 +498,7 @@ async def _answer_questions(session: ClientSession, questions: types.InputReques
 
 
 async def list_tools(connection: Connection) -> dict[str, types.Tool]:
-    """Return the server's tools by name, from at most 100 pages of the list and at most 150,000 tools.
-
-    Raises as :func:`map_errors`.
-    """
+    """Returns at most 100 pages and 150,000 tools. Raises as :func:`map_errors`."""
     tools: dict[str, types.Tool] = {}
     cursor: str | None = None
     for _ in range(LIMITS.pages):
@@ -551,11 +523,9 @@ def _by_name(tools: Sequence[types.Tool]) -> dict[str, types.Tool]:
 
 
 async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
-    """Await work of the SDK and raise its errors as ABP errors.
+    """Raises the errors of the SDK as those of the kit.
 
-    Raises :class:`~transports.errors.CapabilityError` if the server refuses (``details["code"]`` is JSON-RPC's),
-    :class:`~transports.errors.Disconnected`, :class:`~transports.errors.TooLarge` and
-    :class:`~transports.errors.ProtocolError`.
+    An error of the server becomes a :class:`~transports.errors.CapabilityError`; ``details["code"]`` is JSON-RPC's.
     """
     try:
         with parser_limits():
@@ -569,7 +539,6 @@ async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
 
 
 def _abp_error(connection: Connection, error: MCPError) -> ABPError:
-    """Return the error of the kit for an error of the server, the connection, or our own reader of messages."""
     code = error.error.code
     text = error.error.message
     data = error.error.data
@@ -600,7 +569,7 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
 
 
 def _disconnection(connection: Connection, code: int, text: str) -> Disconnected | None:
-    """Return the error if the connection broke or ended; one that ended is also marked as lost."""
+    """If the connection has ended, it is also marked as lost."""
     # Servers use this code, too, for errors of their own.
     has_close_code = code == types.CONNECTION_CLOSED
     if has_close_code and text.startswith(BREAKS):

@@ -15,7 +15,7 @@ def is_event_stream(response: httpx2.Response) -> bool:
 
 
 async def events_of(response: httpx2.Response, max_bytes: int) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-    """Yield the events of a stream. Raises :class:`httpx2.SSEError` for one with more than ``max_bytes``."""
+    """Raises :class:`httpx2.SSEError` for an event with more than ``max_bytes``."""
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     stream = _EndedStream(response.stream)
     response.stream = stream
@@ -29,14 +29,14 @@ async def events_of(response: httpx2.Response, max_bytes: int) -> AsyncGenerator
 
 
 def message_of(event: httpx2.ServerSentEvent) -> bytes:
-    """Return the message in an event, as one line; empty for an event without one."""
+    """Empty for an event without a message."""
     if event.event != "message":
         return b""
     return event.data.encode().replace(b"\n", b" ")
 
 
 def encode_event(raw: bytes, *, event_id: str = "", retry: int | None = None) -> bytes:
-    """Return a message as an event. Line breaks between its values become spaces, since they would end the field."""
+    """Line breaks between values become spaces, since they would end the field."""
     head = b"event: message\n"
     if event_id:
         head += b"id: %s\n" % event_id.encode()
@@ -46,7 +46,7 @@ def encode_event(raw: bytes, *, event_id: str = "", retry: int | None = None) ->
 
 
 class _EndedStream(httpx2.AsyncByteStream):
-    """Stream of events whose last one ends with an empty line, which some servers leave out."""
+    """The last event ends with an empty line, which some servers leave out."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream

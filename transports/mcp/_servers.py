@@ -48,11 +48,7 @@ _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential
 
 @dataclass(frozen=True, slots=True)
 class StdioServer:
-    """MCP server that is started as a process and speaks over its stdin and stdout.
-
-    ``env`` is added to the few variables that a server inherits (``PATH``, ``HOME``, ``HTTPS_PROXY`` …); ``name`` is
-    used in messages.
-    """
+    """``env`` is added to the few variables that a server inherits (``PATH``, ``HOME``, ``HTTPS_PROXY`` …)."""
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -64,7 +60,6 @@ class StdioServer:
         return self.name or Path(self.command).name
 
     def redact(self, text: str) -> str:
-        """Return text of the server without the secrets in its environment and options."""
         # The value of a secret option is in the same argument (--token=VALUE) or in the next one.
         secrets: list[str] = []
         for arg, next_arg in zip(self.args, (*self.args[1:], ""), strict=False):
@@ -77,8 +72,6 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """MCP server behind an ``http(s)://`` address (streamable HTTP). ``headers`` are sent with every request."""
-
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     name: str = ""
@@ -87,7 +80,6 @@ class HttpServer:
         return self.name or redact_url(self.url)
 
     def redact(self, text: str) -> str:
-        """Return text without the values of the headers and the secret parts of the address."""
         secrets: list[str] = []
         for value in self.headers.values():
             # A value may be a scheme and a token.
@@ -99,19 +91,18 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def network_variables() -> dict[str, str]:
-    """Return the variables of this process that say how programs reach the network: proxies and certificates."""
+    """Proxies and certificates."""
     return {name: value for name, value in os.environ.items() if name.upper() in _NETWORK_VARIABLES}
 
 
 def http_client(
     server: HttpServer, client_type: type[httpx2.AsyncClient] | None = None, **options: Any
 ) -> httpx2.AsyncClient:
-    """Return a client that sends the headers of a server. Answers must come uncompressed, since a small body could
-    inflate to any size.
+    """Answers must come uncompressed, since a small body could inflate to any size.
 
     Raises :class:`~transports.errors.UsageError` for a header that cannot be sent, and
-    :class:`~transports.errors.ConnectFailed` for settings of the environment that cannot be used, such as a SOCKS proxy
-    without its package, or a file of certificates that is missing."""
+    :class:`~transports.errors.ConnectFailed` for an unusable environment, such as a SOCKS proxy without its package.
+    """
     import httpx2  # late: most servers are processes
 
     check_headers(server.headers, str(server))
@@ -135,8 +126,7 @@ def http_client(
 
 
 def has_forgotten_session(status: int, body: bytes) -> bool:
-    """Return whether a request with a session was refused because the server has forgotten the session. MCP asks for
-    404, but some servers answer 400 or 410, and those in Rust 401."""
+    """MCP asks for 404, but some servers answer 400 or 410, and those in Rust 401."""
     text = body[:2000]
     if _FAULT_OF_REQUEST.search(text):
         return False
@@ -148,7 +138,7 @@ def has_forgotten_session(status: int, body: bytes) -> bool:
 
 
 def _redact(text: str, secrets: list[str]) -> str:
-    """Return ``text`` without the secrets of six characters or more. A shorter one may be an ordinary word."""
+    """A secret under six characters stays, since it may be an ordinary word."""
     long_secrets = {secret for secret in secrets if len(secret) >= 6}
     # A secret may be part of another one.
     for secret in sorted(long_secrets, key=len, reverse=True):
@@ -198,7 +188,6 @@ def _parse_command(line: str) -> StdioServer:
 
 
 def _server_at(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
-    """Return the server behind an address. Raises :class:`~transports.errors.UsageError` if it is not an address."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -227,7 +216,6 @@ def _read_server(place: str) -> Server:
 
 
 def _read_listed_servers(file: str) -> dict[str, object]:
-    """Return the entries of a configuration file by the names of their servers, at least one."""
     path = expand_home(file)
     try:
         # Claude Code keeps its history in the file too, so it may be large.
@@ -298,8 +286,7 @@ def _string_map(value: object, where: str) -> dict[str, str]:
 
 
 def _expand_variables(text: str, where: str, env: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return ``text`` with variables of ``env`` and of the environment filled in: ``${NAME}``, ``${NAME:-default}`` and
-    ``${env:NAME}``."""
+    """``env`` comes before the environment."""
 
     def value_of(variable: re.Match[str]) -> str:
         name, default = variable.groups()

@@ -27,7 +27,6 @@ from ._servers import StdioServer
 
 logger = logging.getLogger("transports.mcp")
 
-#: Bytes that are read from a pipe at once.
 CHUNK_BYTES = 1 << 20
 #: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
 GRACE = 1.0
@@ -39,9 +38,7 @@ _HAS_GROUPS = hasattr(os, "killpg")
 
 
 class ServerProcess(asyncio.subprocess.Process):
-    """A process whose pipes can be closed although other processes hold them.
-
-    A guard, a small shell, ends its process group if this process is killed. Windows has none."""
+    """Its pipes can be closed although other processes hold them. A guard ends its group if this process is killed."""
 
     def __init__(
         self,
@@ -55,7 +52,7 @@ class ServerProcess(asyncio.subprocess.Process):
 
 
 def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
-    """Start the shell that ends a process group if this process dies; ``None`` on Windows, and without a shell."""
+    """The guard is a small shell. Returns ``None`` on Windows, and without a shell."""
     if not _HAS_GROUPS:
         return None
     # Its stdin closes when this process dies. The server may end by itself within two seconds.
@@ -76,8 +73,9 @@ async def start_process(
 ) -> ServerProcess:
     """Start a server in its own process group, with exactly the variables ``env``.
 
-    With ``stderr=None`` it shares the stderr of this process. If the caller is cancelled, the server and all that it
-    started are ended. Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
+    With ``stderr=None`` it shares our stderr. If the caller is cancelled, the server and all that it started are ended.
+    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started.
+    """
     starting = asyncio.ensure_future(_start_process(server, env, stderr))
     try:
         return await finished(starting)
@@ -118,7 +116,7 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
 
 
 def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
-    """Return why a server could not be started, and advice, as the end of a message after an opening parenthesis."""
+    """Returns the end of a message, after an opening parenthesis."""
     if isinstance(error, ValueError):
         # Such as a variable with "=" in its name. The texts quote no values.
         return f"{first_line(error)}); correct its command and its variables"
@@ -131,8 +129,7 @@ def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
 
 
 async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> AsyncGenerator[bytes | Ends, None]:
-    """Yield the lines that a server writes to its stdout, as :class:`LineReader` reads them, until the server ends or
-    closes its stdout. One that has closed it gets a second to end."""
+    """A server that has closed its stdout gets a second to end."""
     stdout = process.stdout
     assert stdout is not None
     reader = LineReader(max_bytes)
@@ -152,7 +149,7 @@ async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> Async
 
 
 async def _end_stdout(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> None:
-    """End the stdout of a process a second after its exit: a process that it started may hold the pipe open."""
+    """A process that this one started may hold the pipe open after its exit."""
     while process.returncode is None:
         await asyncio.sleep(0.5)
     # What it has written arrives meanwhile.
@@ -161,7 +158,6 @@ async def _end_stdout(process: asyncio.subprocess.Process, stdout: asyncio.Strea
 
 
 def exit_reason(server: StdioServer, process: asyncio.subprocess.Process, output: str = "") -> str:
-    """Return how a server ended, for a message, followed by its ``output``."""
     code = process.returncode
     if code is None:
         reason = "closed its stdout"
@@ -182,9 +178,8 @@ def _signal_name(number: int) -> str:
 async def end_process(process: ServerProcess) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
-    The whole group is killed even if the server has ended, since its children may hold its pipes. Without process
-    groups (Windows) the server's current descendants are killed, none if the server has ended by itself. If the caller
-    is cancelled, this raises once the server has ended.
+    The group is killed even if the server has ended, since its children may hold its pipes; on Windows, the descendants
+    of a server that has not. If the caller is cancelled, this raises once the server has ended.
     """
     await finished(asyncio.ensure_future(_end_process(process)))
 
@@ -214,10 +209,7 @@ async def _end_process(process: ServerProcess) -> None:
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
-    """Return whether the process ends within a second.
-
-    ``process.wait()`` would also wait for other processes that hold its pipes.
-    """
+    """``process.wait()`` would also wait for other processes that hold its pipes."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + GRACE
     while process.returncode is None:
@@ -228,7 +220,6 @@ async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
 
 
 def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
-    """Send the signal ``name`` to the process group. Without process groups (Windows) the process is terminated."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if _HAS_GROUPS:
             os.killpg(process.pid, signal.Signals[name])
@@ -247,7 +238,7 @@ _ONE_MEMBER = re.compile(_MEMBER, re.DOTALL)
 
 
 class Ends:
-    """The first and last 4 KiB of a message that is not decoded, in which its id is looked for."""
+    """First and last 4 KiB of a message that is not decoded, in which its id is looked for."""
 
     def __init__(self, head: bytes, tail: bytes) -> None:
         self.head = head[:4096]
@@ -255,7 +246,7 @@ class Ends:
 
     @cached_property
     def _members(self) -> Mapping[bytes, bytes]:
-        """The numbers and texts at both ends, by their names, as they are written."""
+        """Values are numbers and texts, as they are written."""
         members: dict[bytes, bytes] = {}
         for match in (_MEMBERS_AT_START.match(self.head), _MEMBERS_AT_END.search(self.tail)):
             if match is not None:
@@ -264,7 +255,7 @@ class Ends:
 
     @property
     def identity(self) -> bytes:
-        """Id of the message as it is written; empty if it is unknown."""
+        """As it is written; empty if it is unknown."""
         identity = self._members.get(b'"id"', b"")
         try:
             msgspec.json.decode(identity)
@@ -274,12 +265,11 @@ class Ends:
 
     @property
     def has_method(self) -> bool:
-        """True if the message is a request or a notification."""
+        """True for a request or a notification."""
         return b'"method"' in self._members
 
     @property
     def is_message(self) -> bool:
-        """True if the message has the mark of JSON-RPC."""
         return self._members.get(b'"jsonrpc"') == b'"2.0"'
 
 
@@ -288,7 +278,7 @@ def ends_of(line: bytes | Ends) -> Ends:
 
 
 class LineReader:
-    """Lines of chunks that arrive one after another. Of a line over ``max_bytes``, only its ends stay in memory."""
+    """Of a line over ``max_bytes``, only the ends stay in memory."""
 
     def __init__(self, max_bytes: float = math.inf) -> None:
         self._max_bytes = max_bytes
@@ -297,7 +287,7 @@ class LineReader:
         self._ends: Ends | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes | Ends]:
-        """Yield the lines that end in ``chunk``. Empty lines are left out."""
+        """Empty lines are left out."""
         *parts, rest = chunk.split(b"\n")
         for part in parts:
             self._append_part(part)
@@ -307,11 +297,9 @@ class LineReader:
         self._append_part(rest)
 
     def end(self) -> Iterator[bytes | Ends]:
-        """Yield a last line without a line break, if there is one."""
         return self.feed(b"\n")
 
     def _take_line(self) -> bytes | Ends:
-        """Return the current line, and begin the next one."""
         line: bytes | Ends
         if self._ends is not None:
             line = self._ends
@@ -323,7 +311,6 @@ class LineReader:
         return line
 
     def _append_part(self, part: bytes) -> None:
-        """Add to the current line. Above the limit only the ends of the line are kept."""
         self._parts.append(part)
         self._size += len(part)
         if self._size <= self._max_bytes:
@@ -341,8 +328,7 @@ class LineReader:
 
 
 def exit_soon() -> None:
-    """Exit the process after four seconds even if closing hangs: a client that stopped reading may block a thread in a
-    write forever."""
+    """Exit even if closing hangs: a client that stopped reading may block a thread in a write forever."""
     timer = threading.Timer(4, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -366,7 +352,8 @@ class Stdin:
 
     The event loop reads a pipe: a thread takes 80 µs more for a message, a third of a small call of `abp proxy`. Other
     files are read by a daemon thread, since only a daemon can be abandoned. Stdin is replaced by an empty file for this
-    process and its children."""
+    process and its children.
+    """
 
     def __init__(self) -> None:
         # What reads descriptor 0 from now on gets nothing, and takes nothing from the client.
@@ -382,7 +369,6 @@ class Stdin:
         threading.Thread(target=self._watch_parent, daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the chunks: of a pipe by the event loop, of any other file by the thread that reads it."""
         if not _is_pipe(self._fd):
             threading.Thread(target=self._read_file, daemon=True).start()
             while (chunk := await self._queue.get()) is not None:
@@ -397,7 +383,6 @@ class Stdin:
             yield piece
 
     def _read_file(self) -> None:
-        """Queue the chunks of a stdin that is no pipe, such as a file or a terminal, in a thread."""
         try:
             while chunk := os.read(self._fd, CHUNK_BYTES):
                 self._queue_chunk(chunk)
@@ -407,7 +392,7 @@ class Stdin:
             self._end()
 
     def _watch_parent(self) -> None:
-        """Wait for the end of the parent process: another process may hold the pipe open (docs/faults.md 7)."""
+        """Another process may hold the pipe open after the end of the parent (docs/faults.md 7)."""
         while self._parent_lives():
             time.sleep(0.5)
         exit_soon()
@@ -418,7 +403,6 @@ class Stdin:
                 self._loop.call_soon_threadsafe(self._pipe.close)
 
     def _queue_chunk(self, chunk: bytes | None) -> None:
-        """Add a chunk from a thread, and wait until there is room for it."""
         asyncio.run_coroutine_threadsafe(self._queue.put(chunk), self._loop).result()
 
     def _end(self) -> None:
@@ -427,6 +411,6 @@ class Stdin:
 
 
 def _is_pipe(fd: int) -> bool:
-    """Return whether the event loop can read a file, which must be a pipe or a socket, and not on Windows."""
+    """Only pipes and sockets can be read by the event loop, and not on Windows."""
     mode = os.fstat(fd).st_mode
     return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))

@@ -82,15 +82,14 @@ _BREAKS = (httpx2.ReadError, httpx2.WriteError, httpx2.WriteTimeout, httpx2.Remo
 
 
 class Aside:
-    """Results of one connection that the SDK does not see, kept until they are taken: one for each of the ``waiting``
-    requests, and the last 64 others."""
+    """Results that the SDK does not see: one for each of the ``waiting`` requests, and 64 others."""
 
     def __init__(self) -> None:
         self.waiting = 0
         self._results: dict[str, dict[str, Any]] = {}
 
     def put(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Keep a result and return a placeholder for it."""
+        """Returns a placeholder for the result."""
         # Cannot be guessed, so no server can write one itself.
         mark = secrets.token_urlsafe(16)
         self._results[mark] = result
@@ -101,7 +100,7 @@ class Aside:
         return {"_meta": {"abp-transports/aside": mark}}
 
     def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result behind a placeholder, once; ``None`` if ``result`` is not a placeholder."""
+        """Returns ``None`` if ``result`` is not a placeholder, or was taken before."""
         match result.get("_meta"):
             case {"abp-transports/aside": str(mark)}:
                 return self._results.pop(mark, None)
@@ -124,10 +123,8 @@ _SCHEMA_MEMBERS: Mapping[str, type] = {"properties": dict, "required": list, "$s
 
 @asynccontextmanager
 async def repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[Any, Any]]:
-    """Wrap the streams of a server: repair tool lists for the SDK, and put large results ``aside``.
-
-    A schema without a type gets one. A schema that is nested too deeply is dropped, as is a tool that is still invalid
-    then; each drop is logged as a warning. The tools of a list that is put aside are :class:`~mcp_types.Tool`.
+    """A schema without a type gets one. One that is nested too deeply is dropped, with a warning, as is a tool that is
+    still invalid. The tools of a list that is put ``aside`` are :class:`~mcp_types.Tool`.
     """
     async with streams as (incoming, outgoing):
         yield _RepairedStream(incoming, aside), outgoing
@@ -178,7 +175,6 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         return message
 
     def _is_readable(self, notification: types.JSONRPCNotification) -> bool:
-        """Return whether the SDK can read a notification. The first of each method that it cannot read is logged."""
         try:
             parse_server_notification(notification.method, LATEST_HANDSHAKE_VERSION, notification.params)
         except KeyError:
@@ -194,7 +190,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         return True
 
     async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return what the SDK sees of a result. If that is not all of it, the whole result is put aside."""
+        """If the SDK does not see the whole result, that is put aside."""
         whole = self._aside.take(result) or result
         _repair_handshake(whole)
         is_large = is_larger(whole, LIMITS.values_on_loop)
@@ -218,11 +214,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
-    """Repair the capabilities in the answer to ``initialize``, in place: PHP writes ``[]`` for an empty object.
-
-    If they are ``[]``, ``null`` or missing, they become ``{}``. Of their members, ``null`` and ``false`` are left out,
-    ``true`` and ``[]`` become ``{}``, and the rest stays.
-    """
+    """PHP writes ``[]`` for an empty object; other servers write ``null``, or ``true`` for a member."""
     if "serverInfo" not in result and "protocolVersion" not in result:
         return
     capabilities = result.get("capabilities")
@@ -239,8 +231,7 @@ def _repair_handshake(result: dict[str, Any]) -> None:
 
 
 def _repair_log(log: MutableMapping[str, Any]) -> None:
-    """Replace the level of a log message that MCP does not know, such as ``warn`` or ``INFO``. Some servers write the
-    text as ``message``."""
+    """Some servers use levels such as ``warn`` or ``INFO``, or write the text as ``message``."""
     level = str(log.get("level")).lower()
     if level not in _LEVELS:
         level = _OTHER_LEVELS.get(level, "info")
@@ -249,8 +240,10 @@ def _repair_log(log: MutableMapping[str, Any]) -> None:
 
 
 def _repair_cursor(result: dict[str, Any]) -> None:
-    """Make the cursor of the next page a text. Some servers count pages by a number, or end with an empty text, which
-    since 2026-07-28 (results have a ``resultType``) is a cursor as any other."""
+    """Some servers count pages by a number, or end with an empty text.
+
+    Since 2026-07-28 (results have a ``resultType``) an empty text is a cursor as any other.
+    """
     cursor = result.pop("nextCursor", None)
     if isinstance(cursor, int | float) and not isinstance(cursor, bool):
         cursor = str(cursor)
@@ -265,7 +258,7 @@ def _without_items(value: object) -> object:
 
 
 def _sort_tools(tools: list[object]) -> tuple[list[types.Tool], list[Mapping[str, Any]]]:
-    """Return the usable tools, and for the SDK, as JSON, those with arguments that become headers."""
+    """The second list is for the SDK, as JSON: tools with arguments that become headers."""
     usable: list[types.Tool] = []
     tools_with_headers: list[Mapping[str, Any]] = []
     for listed in tools:
@@ -283,7 +276,6 @@ def _sort_tools(tools: list[object]) -> tuple[list[types.Tool], list[Mapping[str
 
 
 def _repair_tool(tool: object) -> Mapping[str, Any] | None:
-    """Return a listed tool with schemas that the SDK takes; ``None`` if it is not an object."""
     if not isinstance(tool, dict):
         logger.warning("left out a tool that is not an object: %.80r", tool)
         return None
@@ -306,8 +298,7 @@ def _validate_tool(tool: Mapping[str, Any]) -> types.Tool | None:
 
 
 def _repair_schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a tool's schema without members of the wrong type at its top, such as the ``[]`` that PHP writes for no
-    properties; an empty one if it is nested more deeply than the SDK can handle."""
+    """PHP writes ``[]`` for no properties. A schema that is too deep for the SDK becomes empty."""
     declared = tool.get(key)
     if not isinstance(declared, dict):
         return {}
@@ -335,7 +326,7 @@ def _repair_schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def is_size_error(message: str) -> bool:
-    """Return whether an SDK error reports an answer that was too large. The SDK passes causes on as text only."""
+    """The SDK passes causes on as text only."""
     return _OVER_LIMIT in message or "Server-sent event exceeded" in message
 
 
@@ -343,10 +334,7 @@ def is_size_error(message: str) -> bool:
 async def http_streams(
     server: HttpServer, auth: httpx2.Auth | None, aside: Aside, *, max_bytes: int
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Yield the streams of an HTTP server for the SDK's session.
-
-    ``max_bytes`` limits one message, counted in decoded bytes of content. Results of long messages are put ``aside``.
-    """
+    """``max_bytes`` is in decoded bytes of content."""
     async with (
         http_client(
             server,
@@ -365,12 +353,11 @@ async def http_streams(
 
 
 class _Client(httpx2.AsyncClient):
-    """Client that answers a message whose connection breaks. The SDK would end all others with it."""
+    """If a connection breaks, its message is answered with an error: the SDK would end all others with it."""
 
     _has_reached_server = False
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request. If its connection breaks, a message of JSON-RPC is answered here: a request with an error."""
         if request.method == "DELETE":
             return await self._send_delete(request, **options)
         try:
@@ -393,7 +380,6 @@ class _Client(httpx2.AsyncClient):
             )
 
     async def _send_delete(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send the end of the session. The connection is closed even if the server does not answer."""
         try:
             async with asyncio.timeout(GRACE):
                 return await super().send(request, **options)
@@ -402,7 +388,6 @@ class _Client(httpx2.AsyncClient):
 
 
 def _broken_answer(request_id: int, error: Exception) -> bytes:
-    """Return the error of a request that could not be sent, or whose connection broke before its answer was whole."""
     problem = BROKEN if isinstance(error, _BREAKS) else UNREACHED
     text = f"{problem}: {first_line(error) or type(error).__name__}"
     return encode_message(error_of_request(request_id, types.CONNECTION_CLOSED, text))
@@ -434,7 +419,7 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
 
 
 def _converter_for(response: httpx2.Response, request_id: int, aside: Aside) -> Callable[[bytes], bytes] | None:
-    """Return the function that makes a message of a response's body; ``None`` if the SDK gets the body as it is."""
+    """Returns ``None`` if the SDK gets the body as it is."""
     # The SDK reports an answer without a body itself.
     if response.is_success and response.status_code != 202:
         content_type = response.headers.get("content-type", "").lower()
@@ -447,10 +432,7 @@ def _converter_for(response: httpx2.Response, request_id: int, aside: Aside) -> 
 
 
 class _Body(httpx2.AsyncByteStream):
-    """Response body that raises once it has more than ``limit`` bytes, and is converted for the SDK.
-
-    The SDK limits the size of events, but not of bodies. ``display_bytes`` is the limit that the error names,
-    ``request_id`` the request that the body answers, if it is known. Without ``convert`` the body stays as it is."""
+    """The SDK limits the size of events, but not of bodies. ``display_bytes`` is the limit that the error names."""
 
     def __init__(
         self,
@@ -491,7 +473,6 @@ class _Body(httpx2.AsyncByteStream):
 
 
 async def _request_id(request: httpx2.Request) -> int | None:
-    """Return the id of the JSON-RPC request that an HTTP request sends; ``None`` for any other HTTP request."""
     if request.method != "POST":
         return None
     # A redirected request has not read its own content, which may be a large file: only its ends are looked at.
@@ -504,9 +485,6 @@ async def _request_id(request: httpx2.Request) -> int | None:
 
 
 def _convert_answer(request_id: int, content_type: str, aside: Aside, body: bytes) -> bytes:
-    """Return a short message in place of the answer to a request: its result is put aside.
-
-    The answer may have any type. One that cannot be read becomes an error."""
     try:
         return _shorten(parse_message(body.removeprefix(BOM_UTF8), request_id), aside)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
@@ -517,9 +495,7 @@ def _convert_answer(request_id: int, content_type: str, aside: Aside, body: byte
 
 
 def _convert_event(request_id: int | None, aside: Aside, message: bytes) -> bytes:
-    """Return a short message in place of the one in an event. An answer that cannot be read becomes an error.
-
-    Anything else becomes empty: the SDK would take it for the answer to the request of the stream, and fail it."""
+    """What cannot be read and is no answer becomes empty: the SDK would fail the request of the stream with it."""
     try:
         return _shorten(parse_message(message, request_id), aside)
     except Exception as error:  # noqa: BLE001 - otherwise the request would stay without an answer
@@ -534,8 +510,7 @@ def _shorten(message: types.JSONRPCMessage, aside: Aside) -> bytes:
 
 
 def _may_be_answer(message: bytes) -> bool:
-    """Return whether a message that cannot be read may be an answer. Some servers send words, such as ``ping`` or
-    ``[DONE]``, among their messages, or other objects."""
+    """Some servers send words, such as ``ping`` or ``[DONE]``, among their messages, or other objects."""
     try:
         tree = decode_json(message)
     except ProtocolError:
@@ -549,7 +524,6 @@ def _may_be_answer(message: bytes) -> bool:
 
 
 def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> bytes:
-    """Return the error in the body of an answer with an error status; without one, an error that names the status."""
     if _SESSION_HEADER in response.request.headers and has_forgotten_session(response.status_code, body):
         return encode_message(error_of_request(request_id, types.INVALID_REQUEST, SESSION_EXPIRED))
     with contextlib.suppress(Exception):
@@ -586,10 +560,6 @@ def _refuse_coding(request_id: int, coding: str, _: bytes) -> bytes:
 
 
 class _Events(httpx2.AsyncByteStream):
-    """Stream of events, with messages that are converted for the SDK. The SDK refuses an event over ``limit`` bytes.
-
-    ``request_id`` is the request that the stream answers, if it is known."""
-
     def __init__(self, response: httpx2.Response, limit: int, request_id: int | None, aside: Aside) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         self._source = httpx2.Response(
@@ -613,7 +583,7 @@ class _Events(httpx2.AsyncByteStream):
 
 
 class Stderr:
-    """Tail of what a server writes to its stderr, or to its stdout in place of messages (8 KiB), for error messages."""
+    """The last 8 KiB that a server writes to its stderr, or to its stdout in place of messages."""
 
     def __init__(self, server: StdioServer) -> None:
         self._server = server
@@ -627,7 +597,7 @@ class Stderr:
         self._tail = (self._tail + text[-8192:])[-8192:]
 
     def summary(self) -> str:
-        """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
+        """Returns ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
         text = plain_line(self._server.redact(self._tail.decode(errors="replace")))
         if not text:
             return ""
@@ -640,12 +610,8 @@ class Stderr:
 async def stdio_streams(
     server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
 ) -> AsyncIterator[ServerStreams]:
-    """Start the server and yield its streams for the SDK's session.
-
-    ``on_exit`` is called with the reason if the server ends by itself. When the block ends, the server and everything
-    it started are ended, which takes three seconds at most. ``max_bytes`` limits one message, counted in decoded bytes.
-
-    Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
+    """When the block ends, the server and everything it started are ended, which takes three seconds at most.
+    ``on_exit`` is called with the reason if it ends before. ``max_bytes`` is in decoded bytes of content.
     """
     process = await start_process(server, get_default_environment() | network_variables() | dict(server.env))
     assert process.stderr is not None
@@ -693,8 +659,7 @@ async def _read_stdout(
     stderr: Stderr,
     on_exit: Callable[[], None],
 ) -> None:
-    """Pass the messages of a server on to ``received``, and other lines to ``stderr``. Call ``on_exit`` when its stdout
-    ends."""
+    """Lines that are not messages go to ``stderr``."""
     reader = MessageReader(max_bytes)
     # The session may close its stream first.
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError), received:
@@ -713,7 +678,7 @@ async def _write_stdin(
     waiting: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
-    """Write the ``waiting`` messages to a server. One that cannot be written is answered on ``received``."""
+    """A message that cannot be written is answered on ``received``."""
     assert process.stdin is not None
     # If the server is lost, the end of its stdout reports it.
     with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -122,15 +122,14 @@ class MCPTransport(Transport):
 
     @property
     def url(self) -> str | None:
-        """The server's address, or ``None`` if it is a process."""
+        """``None`` if the server is a process."""
         return self._server.url if isinstance(self._server, HttpServer) else None
 
     async def open(self) -> None:
-        """Start or reach the server. Raises :class:`~transports.errors.ConnectFailed`."""
         await self._reconnector.open()
 
     async def aclose(self) -> None:
-        """Disconnect, and end a server that this transport started. Takes a few seconds at most."""
+        """Ends a server that this transport started. Takes a few seconds at most."""
         await self._reconnector.aclose()
         self._questions.close()
         self._events.put_nowait(None)
@@ -138,10 +137,7 @@ class MCPTransport(Transport):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request as its MCP counterpart: ``tools/list`` for the capabilities, ``tools/call`` for a call.
-
-        A server without tools, or with an unreadable list, has no capabilities.
-        """
+        """A server without tools, or with an unreadable list, has no capabilities."""
         payload: Any = message.payload
         try:
             async with asyncio.timeout(timeout):
@@ -183,7 +179,6 @@ class MCPTransport(Transport):
         raise ProtocolError(f"this transport has no request {request!r}")
 
     async def _initialize(self) -> dict[str, object]:
-        """Return the answer to ``initialize``: the server as an app, with its tools."""
         client = self._reconnector.connection().client
         self.features = replace(self.features, resources=client.server_capabilities.resources is not None)
 
@@ -201,7 +196,7 @@ class MCPTransport(Transport):
         }
 
     async def _list_capabilities(self) -> list[dict[str, object]]:
-        """Return the tools that agents may call. If they cannot be listed, those of the last list are kept."""
+        """If the tools cannot be listed, those of the last list are kept."""
         connection = self._reconnector.connection()
         if not connection.client.server_capabilities.tools:
             return []
@@ -252,7 +247,7 @@ class MCPTransport(Transport):
     async def _send_cancellable(
         self, connection: Connection, request: types.CallToolRequest, call_id: str
     ) -> dict[str, Any] | None:
-        """Send a call and return its result; ``None`` if ``capabilities/cancel`` has cancelled it."""
+        """Returns ``None`` if ``capabilities/cancel`` has cancelled the call."""
         sending = asyncio.ensure_future(send_request(connection, request, partial(self._report_progress, call_id)))
         self._pending[call_id] = sending
         try:
@@ -267,7 +262,7 @@ class MCPTransport(Transport):
             del self._pending[call_id]
 
     async def _server_call(self, name: str, arguments: Mapping[str, object], result: dict[str, Any]) -> ServerCall:
-        """Return a call as a view is shown it, and remember the resources that its result offers to views."""
+        """Remembers the resources that the result offers to views."""
         result_json: Mapping[str, object] = await in_thread_if_large(as_json, result)
         self._offered.add_links(result_json)
         listed_tool = self.tool(name) if name in self._tools else {"name": name}
@@ -283,19 +278,17 @@ class MCPTransport(Transport):
 
     @property
     def tools(self) -> Mapping[str, Mapping[str, object]]:
-        """All tools as the server lists them, by name, also those for views only."""
+        """As the server lists them, by name, also those for views only."""
         return {name: self.tool(name) for name in self._tools}
 
     def tool(self, name: str) -> Mapping[str, object]:
-        """Return a tool as the server lists it. Raises :class:`~transports.errors.UsageError` for an unknown one."""
+        """Raises :class:`~transports.errors.UsageError` for an unknown one."""
         if name not in self._tools:
             raise UsageError(f"{self._server} has no tool {name!r}")
         return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
 
     async def _listed_view(self, uri: str, read: Mapping[str, object]) -> Mapping[str, object] | None:
-        """Return a view's entry in the list of resources, or ``None`` without one.
-
-        It is also ``None`` if the view's document (``read``) declares its settings itself."""
+        """Returns ``None`` if the view's document (``read``) declares its settings itself."""
         match read.get("contents"):
             case [{"_meta": {"ui": _}}, *_]:
                 return None
@@ -304,10 +297,9 @@ class MCPTransport(Transport):
         return await self._offered.entry(uri)
 
     async def _relay(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
-        """Send a request of a view to the server, and return the result as JSON values.
-
-        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, for a resource
-        that the server does not offer, and if the server refuses."""
+        """Raises :class:`~transports.errors.CapabilityError` for what is not for views or not offered, and for a
+        refusal.
+        """
         await self._require_allowed(method, params)
         request = _validated_request(method, params)
 
@@ -342,7 +334,6 @@ class MCPTransport(Transport):
         return await self._request(types.ListResourceTemplatesRequest(params=params))
 
     async def _request_resource(self, uri: str) -> Mapping[str, object]:
-        """Return ``{contents, ttl?}`` of a resource."""
         connection = self._reconnector.connection()
         request = types.ReadResourceRequest(params=types.ReadResourceRequestParams(uri=uri))
         result = await send_request(connection, request)
@@ -355,9 +346,7 @@ class MCPTransport(Transport):
         return resource
 
     async def _subscribe(self, uri: str) -> None:
-        """Ask the server to report changes of a resource.
-
-        Raises :class:`~transports.errors.UsageError` (``NOT_SUPPORTED``) if the server reports none."""
+        """Raises :class:`~transports.errors.UsageError` (``NOT_SUPPORTED``) if the server reports no changes."""
         connection = self._reconnector.connection()
         resources = connection.client.server_capabilities.resources
         if resources is None or not (resources.subscribe or connection.is_modern):
@@ -380,12 +369,10 @@ class MCPTransport(Transport):
     # --- events -------------------------------------------------------------------------------------------------------
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield progress, notifications, questions and connection changes, in order, until closed."""
         while (message := await self._events.get()) is not None:
             yield message
 
     async def notify(self, message: Message) -> None:
-        """Answer a question of the server with an ``elicitation/response``; other messages are ignored."""
         if message.type == "elicitation/response":
             self._questions.answer(message)
 
@@ -399,7 +386,6 @@ async def _arguments_of(message: Message, tool: types.Tool | None) -> Any:
 
 
 def _validated_request(method: str, params: Mapping[str, object]) -> types.Request[Any, Any]:
-    """Return a request of a view, of a relayed method. Raises :class:`~transports.errors.CapabilityError`."""
     try:
         return _RELAYED[method].model_validate({"method": method, "params": dict(params)}, by_name=False)
     except ValidationError as error:
@@ -407,15 +393,12 @@ def _validated_request(method: str, params: Mapping[str, object]) -> types.Reque
 
 
 def _warn_if_repaired(method: str, result: dict[str, Any]) -> None:
-    """Remove the mark of a repair from a result, and log a warning if there was one."""
     if result.pop(REPAIRED, False):
         logger.warning("%s: %s", method, HALF_PAIR)
 
 
 def _with_unknown_tool(answer: dict[str, object]) -> dict[str, object]:
-    """Return the answer to a call of an unknown tool with the code ``UNKNOWN_CAPABILITY`` in its error, if it has one.
-
-    MCP has no code for this: servers use INVALID_PARAMS or an error in the result."""
+    """MCP has no code for an unknown tool: servers use INVALID_PARAMS or an error in the result."""
     error = answer.get("error")
     if not isinstance(error, dict):
         return answer
@@ -432,35 +415,30 @@ def _invalid_params(text: str) -> CapabilityError:
 
 
 class Offered:
-    """Resources that a server offers to its views: those of its lists, and links in its results.
-
-    The lists are read for an address that is not remembered."""
+    """Resources of the server's lists, and links in its results. The lists are read for an unknown address."""
 
     def __init__(self, list_page: ListPage) -> None:
         self._list_page = list_page
         self._remembered: Recent[str, None] = Recent(LIMITS.resource_uris)
 
     def add_links(self, result: Mapping[str, object]) -> None:
-        """Remember the links in a result of a tool."""
         for block in items_of(result.get("content")):
             match block:
                 case {"type": "resource_link", "uri": uri} | {"type": "resource", "resource": {"uri": uri}}:
                     self._remember(uri)
 
     async def require(self, uri: object) -> None:
-        """Raise :class:`~transports.errors.CapabilityError` unless the server offers the resource."""
+        """Raises :class:`~transports.errors.CapabilityError` unless the server offers the resource."""
         if not isinstance(uri, str) or len(uri) > LIMITS.resource_uri_chars or not await self._offers(uri):
             raise _invalid_params(f"the server does not offer the resource {str(uri)[:200]!r}")
 
     async def entry(self, uri: str) -> Mapping[str, object] | None:
-        """Return the entry of a resource in the server's list, or ``None``."""
         async for entry in self._entries("resources/list", "resources"):
             if entry.get("uri") == uri:
                 return entry
         return None
 
     async def _offers(self, uri: str) -> bool:
-        """Return whether the server offers a resource: as it is remembered, by its list, or by a template."""
         if uri in self._remembered:
             return True
         async for entry in self._entries("resources/list", "resources"):
@@ -473,7 +451,6 @@ class Offered:
         return False
 
     async def _entries(self, method: str, key: str) -> AsyncIterator[Mapping[str, object]]:
-        """Yield the entries of all pages of a list, which are in each page under ``key``."""
         cursor: str | None = None
         for _ in range(LIMITS.pages):
             try:

@@ -64,8 +64,6 @@ _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on what a server sends."""
-
     #: Values of a result; one with more is withheld from the SDK and processed in threads.
     values_on_loop: int = 3000
     #: Values in a notification or a request of a server, which the SDK validates on the event loop.
@@ -93,7 +91,7 @@ LIMITS = Limits()
 
 
 class Base64Run(str):
-    """Long run of base64 in a message: an empty text for the SDK, with a view of the received bytes."""
+    """An empty text for the SDK, with a view of the received bytes."""
 
     __slots__ = ("view",)
     view: memoryview
@@ -106,24 +104,17 @@ class Base64Run(str):
 
 
 def max_message_bytes(max_bytes: int) -> int:
-    """Return the limit of a message whose content may have ``max_bytes`` when it is decoded."""
     # Base64 is a third longer; 1 MiB is for the rest of the message.
     return max_bytes * 4 // 3 + (1 << 20)
 
 
 class MessageReader:
-    """Reader of the messages of a stdio server, each of at most ``max_bytes`` of content."""
-
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._has_warned = False
 
     async def parse(self, line: bytes | Ends) -> SessionMessage | None:
-        """Return the message of a line, of which only the ends are known if it is over the limit.
-
-        In place of one that cannot be read comes the error of the request that it answers, or ``None`` if that request
-        is unknown.
-        """
+        """Returns the error of the request that an unreadable message answers; ``None`` if that is unknown."""
         if isinstance(line, Ends):
             return self._over_limit(line)
         try:
@@ -146,8 +137,7 @@ class MessageReader:
 
 
 def _parse_line(line: bytes) -> types.JSONRPCMessage:
-    """Return the message of a line. Before an answer there may be words that have no line of their own, such as the
-    title of a terminal, which npx sets on stdout."""
+    """Words without a line of their own may come before an answer: npx sets the title of a terminal on stdout."""
     try:
         return parse_message(line)
     except (ProtocolError, ValidationError):
@@ -163,7 +153,6 @@ def _parse_line(line: bytes) -> types.JSONRPCMessage:
 
 
 def first_fault(error: ValidationError) -> str:
-    """Return the first fault of a value, with its place as on the wire."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "missing":
@@ -172,16 +161,11 @@ def first_fault(error: ValidationError) -> str:
 
 
 def unreadable_answer(line: bytes, reason: Exception, request_id: int | None = None) -> types.JSONRPCError | None:
-    """Return the error of the request that an unreadable message answers; ``None`` if that request is unknown.
-
-    ``reason`` is the exception of the attempt to read the message. ``request_id`` is the request that the message came
-    back for over HTTP, if that is known.
-    """
+    """Returns ``None`` if the request is unknown. ``request_id`` is known for a message over HTTP."""
     return _error_of_answered_request(ends_of(line), *unreadable(reason), request_id)
 
 
 def unreadable(reason: Exception) -> tuple[int, str]:
-    """Return the code and the message of the error of an answer that cannot be read because of ``reason``."""
     has_too_many_values = isinstance(reason, ProtocolError) and reason.code == TooLarge.code
     code = TOO_MANY if has_too_many_values else UNREADABLE
     return code, f"the server sent an answer that cannot be read: {_reading_problem(reason)}"
@@ -209,10 +193,7 @@ def error_of_request(request_id: types.RequestId, code: int, message: str) -> ty
 
 
 def _repair_envelope(message: object) -> object:
-    """Return a message with an id and an error that the SDK reads; the ``message`` itself if those are valid.
-
-    Some libraries write every number as a float, so an id as ``1.0``. Some servers answer errors as a text, or with a
-    code that is a text."""
+    """Some libraries write an id as ``1.0``; some servers send an error as a text, or with a text as its code."""
     if not isinstance(message, dict):
         return message
     repairs: dict[str, object] = {}
@@ -237,7 +218,6 @@ def _is_readable_error(error: object) -> bool:
 
 
 def _repair_error(error: object) -> dict[str, object]:
-    """Return an error that the SDK reads: with the server's ``data``, and a code that is a text in its message."""
     fields = members_of(error)
     message = fields.get("message", error)
     if not isinstance(message, str):
@@ -249,9 +229,7 @@ def _repair_error(error: object) -> dict[str, object]:
 
 
 def _answer_among(messages: object, request_id: int) -> object:
-    """Return the answer to a request in what came back for it over HTTP.
-
-    Servers of protocol 2025-03-26 may answer with a list. An error without an id is about this request, too."""
+    """Servers of protocol 2025-03-26 may answer with a list. An error without an id is about this request, too."""
     answer = messages
     if isinstance(messages, list):
         own_answers = [message for message in messages if isinstance(message, dict) and message.get("id") == request_id]
@@ -262,9 +240,8 @@ def _answer_among(messages: object, request_id: int) -> object:
 
 
 def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMessage:
-    """Return a message, with :class:`Base64Run` in the place of long base64.
+    """Long base64 becomes a :class:`Base64Run`. ``request_id`` is known for a message over HTTP.
 
-    ``request_id`` is the request that the message came back for over HTTP.
     Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message.
     """
     is_repaired = False
@@ -289,10 +266,7 @@ def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMe
 
 
 def with_content(tree: object) -> Any:
-    """Replace the base64 runs of a result in place and return it.
-
-    A run becomes content where a block or descriptor declares it (docs/requirements.md R2-2.3), elsewhere text.
-    """
+    """Replaces base64 runs in place: by content where a block declares it, elsewhere by text."""
     _replace_runs(tree, _text_or_content)
     return tree
 
@@ -305,7 +279,6 @@ def _replace_runs(tree: object, replacement: Callable[[Mapping[str, object], str
 
 
 def parse_json_text(text: str) -> object:
-    """Return JSON parsed from a text as messages are. Raises :class:`~transports.errors.ProtocolError`."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -318,7 +291,6 @@ def _keep_run(_: object, __: str, run: memoryview) -> Base64Run:
 
 
 def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> object:
-    """Return a run as content if the block or descriptor ``node`` declares its member ``key`` so, otherwise as text."""
     is_typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
     is_declared = key == "content" and declares_base64(node.get("mimeType"), node.get("encoding"))
     if (is_typed or is_declared) and _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None:
@@ -331,8 +303,7 @@ def encode_message(message: types.JSONRPCMessage) -> bytes:
 
 
 def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | None:
-    """Return the error of a request that could not be written, such as half a surrogate pair; ``None`` if the message
-    is not a request."""
+    """Returns ``None`` if the message is not a request."""
     problem = f"the request cannot be sent ({type(error).__name__}): {str(error)[:200]}"
     logger.warning("%s", problem)
     if not isinstance(message.message, types.JSONRPCRequest):
@@ -341,10 +312,7 @@ def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | 
 
 
 def to_capability(tool: types.Tool) -> dict[str, object]:
-    """Return a tool as an app would list it.
-
-    ``additionalProperties`` of its output schema is dropped: the answer may also hold content blocks.
-    """
+    """``additionalProperties`` of the output schema is dropped: the answer may also hold content blocks."""
     listed: dict[str, object] = {
         "name": tool.name,
         "title": tool.title,
@@ -364,7 +332,7 @@ def to_capability(tool: types.Tool) -> dict[str, object]:
 
 
 def view_of(tool: types.Tool) -> str | None:
-    """Return the address of a tool's view, also from the keys of earlier hosts, or ``None``."""
+    """Reads also the keys of earlier hosts."""
     meta: Mapping[str, Any] = tool.meta or {}
     addresses = [meta.get("ui/resourceUri"), meta.get("openai/outputTemplate")]
     if isinstance(meta.get("ui"), Mapping):
@@ -376,7 +344,7 @@ def view_of(tool: types.Tool) -> str | None:
 
 
 def is_visible(tool: types.Tool, to: Literal["model", "app"]) -> bool:
-    """Return whether agents (``model``) or views (``app``) may call a tool. Both may unless the tool says otherwise."""
+    """Agents (``model``) and views (``app``) may call a tool unless it says otherwise."""
     match tool.meta:
         case {"ui": {"visibility": list(visibility)}}:
             return to in visibility
@@ -384,8 +352,7 @@ def is_visible(tool: types.Tool, to: Literal["model", "app"]) -> bool:
 
 
 def as_json(tree: object) -> Any:
-    """Return a result of :func:`with_content` as JSON values again, with base64 in the place of content. The result
-    itself stays as it is."""
+    """The inverse of :func:`with_content`, but not in place."""
     match tree:
         case BinaryData(content=Encoded(text=memoryview() as run)):
             return decode_run(run)
@@ -399,10 +366,7 @@ def as_json(tree: object) -> Any:
 
 
 def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:
-    """Return parameters with their content as base64. Reads files, so call it in a thread.
-
-    Content is a bare text where the tool's schema declares a string, and a descriptor elsewhere.
-    """
+    """Reads files, so call it in a thread. Content is a bare text where the schema declares a string."""
     arguments: dict[Place, object] = {item.path: _to_argument(item, schema) for item in content}
     return replace(dict(params), arguments)
 
@@ -418,7 +382,7 @@ def _to_argument(item: Found, schema: Mapping[str, object]) -> object:
 
 
 def _declares_string(schema: Mapping[str, object], path: Place) -> bool:
-    """Return whether a schema declares a string at ``path``. References and combinations are not followed."""
+    """References and combinations are not followed."""
     declared: Any = schema
     for step in path:
         match step, declared:
@@ -435,14 +399,10 @@ def _declares_string(schema: Mapping[str, object], path: Place) -> bool:
 
 
 def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
-    """Return ``tools/call``'s result as an ABP answer.
-
-    ``data`` is the structured content, whose fields are the tool's own. Content blocks are added under ``content``,
-    except a text that only repeats the structured content (MCP "Structured Content"), or blocks that the structured
-    content itself holds. If the structured content has a field of that name too, or is not an object (protocol
-    2026-07-28), both are kept side by side as in MCP. A failed tool's content other than text is the ``data`` beside
-    its error.
-    Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list.
+    """``data`` is the structured content, with the content blocks under ``content``, except those that it repeats (MCP
+    "Structured Content"). If it has a field of that name too, or is not an object (protocol 2026-07-28), both are kept
+    side by side. A failed tool's content other than text is the ``data`` beside its error. Raises
+    :class:`~transports.errors.ProtocolError` if the blocks are not a list.
     """
     blocks = result.get("content") or []
     structured = result.get("structuredContent")
@@ -459,7 +419,6 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _merge_blocks(structured: object, blocks: list[Any]) -> object:
-    """Return the structured content of a result together with those of its content blocks that do not repeat it."""
     if structured is None:
         return {"content": blocks}
     if isinstance(structured, dict) and structured.get("content") == blocks:
@@ -474,7 +433,7 @@ def _merge_blocks(structured: object, blocks: list[Any]) -> object:
 
 
 def is_error(result: Mapping[str, object]) -> bool:
-    """Return whether a tool has failed. Servers also write the flag as a text or a number."""
+    """Servers also write the flag as a text or a number."""
     flag = result.get("isError")
     if isinstance(flag, str):
         return flag.lower() in ("true", "1")
@@ -490,8 +449,7 @@ def _blocks_without_text(blocks: Sequence[Any]) -> list[Any]:
 
 
 def _repeats_structured(block: object, structured: object) -> bool:
-    """Return whether a text block is the structured content or its only member, as it is or as JSON: some SDKs wrap a
-    plain value as ``{"result": …}``."""
+    """Some SDKs wrap a plain value as ``{"result": …}``."""
     match block:
         case {"type": "text", "text": str(text)}:
             pass
@@ -523,8 +481,6 @@ _REQUIRED_MEMBERS: Mapping[str, tuple[tuple[str, type], ...]] = {
 
 
 def result_warnings(result: Mapping[str, object], output_schema: object) -> list[str]:
-    """Return what is wrong with a tool's result: its blocks, and the structured content, as it came, against the tool's
-    ``outputSchema``."""
     warnings = _block_warnings(result.get("content"))
     if not isinstance(output_schema, Mapping) or not output_schema or is_error(result):
         return warnings
@@ -537,7 +493,6 @@ def result_warnings(result: Mapping[str, object], output_schema: object) -> list
 
 
 def _block_warnings(blocks: object) -> list[str]:
-    """Return the faults of the first few faulty content blocks, each with its place."""
     warnings: list[str] = []
     for index, block in enumerate(items_of(blocks)):
         fault = _block_fault(block)
@@ -569,7 +524,7 @@ def _block_fault(block: object) -> str:
 
 
 def _tool_error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
-    """Return the error of a failed tool. A structured error in ABP's form is returned unchanged."""
+    """A structured error in ABP's form is returned unchanged."""
     if isinstance(structured, dict):
         abp_error = structured.get("error")
         if isinstance(abp_error, dict) and isinstance(abp_error.get("code"), str):
@@ -588,7 +543,6 @@ def _tool_error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
 
 
 def _structured_message(structured: object) -> str:
-    """Return the message in the structured content of a failed tool, in any of the usual forms, or all of it."""
     match structured:
         case str(message):
             return message
@@ -604,7 +558,7 @@ def _structured_message(structured: object) -> str:
 
 
 def error_answer(error: CapabilityError) -> dict[str, object]:
-    """Return the answer of a failed call in ABP's form. Its ``retryAfter`` is in milliseconds."""
+    """``retryAfter`` is in milliseconds."""
     info: dict[str, object] = {
         "code": error.code,
         "message": error.message,
@@ -620,10 +574,7 @@ def error_answer(error: CapabilityError) -> dict[str, object]:
 
 
 def to_elicitation(params: types.ElicitRequestParams) -> ElicitationRequest:
-    """Return a server's elicitation in the form of an app's (docs/protocol.md 5.2).
-
-    A form becomes an input with a schema; one without fields, and an address for a person to visit, a confirmation.
-    """
+    """A form without fields, and an address to visit, become a confirmation (docs/protocol.md 5.2)."""
     if isinstance(params, types.ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
     if not _form_fields(params):
@@ -640,10 +591,7 @@ def _form_fields(params: types.ElicitRequestFormParams) -> Mapping[str, object]:
 
 
 def _form_defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
-    """Return the form's defaults if every required field has one, otherwise ``None``.
-
-    ``None`` also if a default is ``True``: MCP does not mark destructive actions, so a person must agree.
-    """
+    """Returns ``None`` also if a default is ``True``: MCP does not mark destructive actions, so a person must agree."""
     defaults = {
         name: field["default"]
         for name, field in schema.get("properties", {}).items()
@@ -657,7 +605,6 @@ def _form_defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
 
 
 def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any]) -> types.ElicitResult:
-    """Return the handler's answer for the server: the values of a form, or whether a person has confirmed."""
     declined = types.ElicitResult(action="decline")
     if not answer.get("success"):
         return declined
@@ -675,7 +622,7 @@ def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any
 
 
 def _form_result(fields: Mapping[str, object], values: Any) -> types.ElicitResult:
-    """Return the answer with the values of a form. A form of one field accepts a value without the field's name."""
+    """A form of one field accepts a value without the field's name."""
     declined = types.ElicitResult(action="decline")
     if not isinstance(values, Mapping):
         if len(fields) != 1:
@@ -688,7 +635,6 @@ def _form_result(fields: Mapping[str, object], values: Any) -> types.ElicitResul
 
 
 def to_sampling_result(answer: Mapping[str, Any]) -> types.CreateMessageResult | types.ErrorData:
-    """Return the handler's ``{result}`` for the server: a text, or a message in MCP's form."""
     message: dict[str, object] = {"role": "assistant", "model": "unknown"}
     match answer:
         case {"success": True, "data": {"result": str(text)}}:
@@ -704,8 +650,6 @@ def to_sampling_result(answer: Mapping[str, Any]) -> types.CreateMessageResult |
 
 
 class Questions:
-    """Pending elicitation and sampling requests of a server. ``emit`` passes a message to the session."""
-
     def __init__(self, emit: Callable[[Message], None]) -> None:
         self._emit = emit
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
@@ -713,13 +657,13 @@ class Questions:
     async def elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Ask the user (MCP "Elicitation"). Called by the SDK."""
+        """Called by the SDK (MCP "Elicitation")."""
         return to_elicit_result(params, await self._answer_to(to_elicitation(params)))
 
     async def sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
-        """Ask for a message of a language model (MCP "Sampling"). Called by the SDK."""
+        """Called by the SDK (MCP "Sampling")."""
         payload = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         return to_sampling_result(await self._answer_to(ElicitationRequest(method="sampling/create", params=payload)))
 
@@ -733,7 +677,6 @@ class Questions:
             del self._pending[key]
 
     def answer(self, message: Message) -> None:
-        """Resolve a question with the session's ``elicitation/response``. One that is not pending is ignored."""
         answer = self._pending.get(message.id or "")
         if answer is not None and not answer.done() and isinstance(message.payload, Mapping):
             answer.set_result(message.payload)

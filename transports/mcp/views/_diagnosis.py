@@ -32,14 +32,12 @@ _LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
 
 
 class WhyBlank(NamedTuple):
-    """The likely ``reason`` why a view shows nothing, and the ``remedy``: what its author does about it, if known."""
-
     reason: str
     remedy: str = ""
 
 
 class Diagnosis:
-    """What the browser reports about one document of a view: at most 100 of each kind, of 500 characters each."""
+    """At most 100 reports of each kind, of 500 characters each."""
 
     def __init__(self, host: Host, csp: CspMode, address: str, tasks: set[asyncio.Task[None]]) -> None:
         self._host = host
@@ -59,7 +57,6 @@ class Diagnosis:
         self.refused_scripts: list[str] = []
 
     def listen(self, page: Page, stack: AsyncExitStack) -> None:
-        """Collect reports until the stack is closed."""
         on_error = listener(partial(self._on_script_error, page))
         on_failure = listener(self._on_load_failure)
         on_response = listener(self._on_response)
@@ -79,7 +76,6 @@ class Diagnosis:
             _add_report(self.missing_inputs, failure)
 
     def _on_response(self, response: Response) -> None:
-        """Note a part of the document that was answered with an error, or a script with a page of HTML."""
         request = response.request
         # A script can handle an error that its own ``fetch`` is answered with.
         if request.resource_type not in ("script", "stylesheet", "image", "font", "media"):
@@ -102,8 +98,7 @@ class Diagnosis:
             _add_report(self.refused_scripts, failure)
 
     async def watch_policy(self, page: Page, frame: Frame, stack: AsyncExitStack) -> None:
-        """Collect reports about what the policy forbids. Where the browser has a log for these alone, what the view
-        writes to its console costs nothing."""
+        """Chromium has a log for the policy alone, so what the view writes to its console costs nothing."""
         try:
             log = await page.context.new_cdp_session(frame)
         except PlaywrightError:
@@ -128,7 +123,7 @@ class Diagnosis:
             self._add_refusal(str(params["entry"].get("text", "")))
 
     def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
-        """Note what is refused by an exception, which the view may catch, and not in the log."""
+        """Exceptions are not in the log, and the view may catch them."""
         details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
         directive = details.get("violatedDirective")
         violation = f"violates the following Content Security Policy directive: {directive}"
@@ -145,7 +140,6 @@ class Diagnosis:
             _add_report(self.sandbox_refusals, _LONG_ADDRESS.sub(r"'\1…'", text))
 
     def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
-        """Note an exception of a script, with its line if the browser reports one."""
         text = f"{error.name}: {error.message}" if error.name else error.message
         line = _LINE.search(error.stack or "")
         if line is not None:
@@ -157,15 +151,14 @@ class Diagnosis:
             spawn(self._add_line_to_error(frames[0], text[:500]), self._tasks)
 
     async def _add_line_to_error(self, frame: Frame, error: str) -> None:
-        """Add the line to an error of the syntax, which has no stack."""
+        """An error of the syntax has no stack."""
         line = (await syntax_errors(frame)).get(error)
         if line is not None and error in self.script_errors:
             self.script_errors[self.script_errors.index(error)] = f"{error} (line {line})"
 
     @property
     def why_blank(self) -> WhyBlank:
-        """The likely reason why the view shows nothing, and what its author does about it: first what may keep a script
-        from beginning, then a handshake that is missing, then what only leaves a gap in the document."""
+        """Scripts that may not begin come first, then a missing handshake, then what only leaves a gap."""
         for violation in self.violations:
             directive, _ = _blocked_by(violation)
             if directive.startswith(("script-src", "connect-src", "default-src")):
@@ -203,7 +196,6 @@ class Diagnosis:
         return WhyBlank(f"its policy stops it: {sentence}", self.remedy_of(violation))
 
     def remedy_of(self, violation: str) -> str:
-        """Return what the author of the view does about a report of its policy."""
         if self._csp == "spec":
             return 'this policy is for views that declare nothing; csp="declared" grants what the server declares'
         return policy_remedy(*_blocked_by(violation))
@@ -254,10 +246,11 @@ _LOOK = """async ({ quiet, longest }) => {
 
 
 async def is_blank(frame: Frame) -> bool:
-    """Return whether the document in a frame shows nothing: no text, picture, control or border.
+    """A blank document has no text, picture, control or border.
 
-    First waits until the document has stayed the same for 0.3 s and moves nothing, for three seconds at most. One that
-    cannot be looked at, since its script never ends or it has gone, counts as blank."""
+    Waits until the document has not changed or moved for 0.3 s, three seconds at most. One that cannot be looked at,
+    since its script never ends or it has gone, counts as blank.
+    """
     with contextlib.suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(3.0 + _GRACE):
             return await frame.evaluate(_LOOK, {"quiet": 300, "longest": 3000}) is not True
@@ -265,9 +258,7 @@ async def is_blank(frame: Frame) -> bool:
 
 
 async def syntax_errors(frame: Frame) -> dict[str, int]:
-    """Return the errors of the scripts in a frame, each with its line in the document, from 1.
-
-    Playwright reports an error of the syntax without its place, Chromium knows it. Other browsers give none."""
+    """Returns lines, from 1, by error. Only Chromium knows where a syntax error is, and Playwright does not pass it on."""
     line_of_error: dict[str, int] = {}
 
     def add_line(event: Any) -> None:

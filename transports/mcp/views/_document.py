@@ -61,9 +61,7 @@ _PERMISSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ViewDocument:
-    """The HTML of a view. ``csp`` maps ``connectDomains``, ``resourceDomains``, ``frameDomains`` and ``baseUriDomains``
-    to sources; it is ``None`` if the server declares none. ``permissions`` are names of the iframe's ``allow``.
-    ``warnings`` name what is declared and not granted."""
+    """``csp`` is ``None`` if the server declares none. ``permissions`` are names of the iframe's ``allow``."""
 
     uri: str
     html: str
@@ -72,8 +70,7 @@ class ViewDocument:
     warnings: Sequence[str] = ()
 
     def policy(self, mode: CspMode, granted: Mapping[str, Sequence[str]] | None = None) -> str:
-        """Return the content security policy of the document. ``granted`` maps directives to further sources, which a
-        host allows to all views."""
+        """``granted`` are further sources, which a host allows to all views."""
         if mode == "loose":
             return "frame-ancestors *"
         declared_sources = self.csp if mode == "declared" else None
@@ -87,8 +84,7 @@ class ViewDocument:
     def policy_headers(
         self, mode: CspMode, granted: Mapping[str, Sequence[str]] | None = None, further: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Return the headers that every response at the view's origin needs, also an error: a frame without them would
-        free the view from its policy. ``further`` are directives of the host."""
+        """Error responses need them, too: a frame without them would free the view from its policy."""
         policy = self.policy(mode, granted)
         headers = {"Content-Security-Policy": "; ".join((policy, *further))}
         if mode != "loose":
@@ -97,10 +93,7 @@ class ViewDocument:
 
 
 def _allowlist(policy: str) -> str:
-    """Return the value of the header ``Connection-Allowlist`` for the hosts of a policy.
-
-    Chromium applies it to what a policy does not cover: WebRTC, DNS prefetches and preconnects, in frames and workers
-    too. The purpose of each host, and redirects, are left to the policy."""
+    """Chromium applies it to what a policy does not cover: WebRTC, DNS prefetches and preconnects."""
     # A dict as an ordered set.
     hosts: dict[str, None] = {}
     for directive in policy.split(";"):
@@ -118,7 +111,6 @@ def _allowlist(policy: str) -> str:
 
 
 def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, str]]:
-    """Yield each directive of a view's policy with its sources. ``csp`` are the declared sources by kind."""
     if csp is None:
         for directive in _RESTRICTIVE.split("; "):
             name, _, sources = directive.partition(" ")
@@ -130,11 +122,10 @@ def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, 
 
 
 def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, object] | None = None) -> ViewDocument:
-    """Return the document in the result of ``resources/read``. ``listed`` is the entry of the server's list, for
-    a document that declares nothing.
+    """``listed`` is the entry of the server's list, for a document that declares nothing.
 
-    Raises :class:`~transports.errors.ProtocolError` if there is none, if it has another type than
-    ``text/html;profile=mcp-app``, or if it is longer than 8 MiB."""
+    Raises :class:`~transports.errors.ProtocolError`, also for a document of more than 8 MiB.
+    """
     match result.get("contents"):
         case [dict(content), *_]:
             pass
@@ -157,7 +148,6 @@ def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, o
 
 
 def declared_ui(resource: Mapping[str, object]) -> Mapping[str, object] | None:
-    """Return ``_meta.ui`` of a resource, or ``None``."""
     match resource:
         case {"_meta": {"ui": Mapping() as ui}}:
             return ui
@@ -165,7 +155,6 @@ def declared_ui(resource: Mapping[str, object]) -> Mapping[str, object] | None:
 
 
 def _html_of(content: Mapping[str, object], uri: str) -> str:
-    """Return the HTML of a document, which is text or base64. Raises :class:`~transports.errors.ProtocolError`."""
     text = content.get("text")
     blob = content.get("blob")
     if isinstance(text, str):
@@ -185,7 +174,7 @@ def _html_of(content: Mapping[str, object], uri: str) -> str:
 
 
 def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] | None:
-    """Return declared sources by kind. Other texts are left out: they could end their directive and begin another."""
+    """Texts that are not sources are left out: they could end their directive and begin another."""
     if declared is None:
         return None
     if not isinstance(declared, Mapping):
@@ -220,7 +209,6 @@ def _sort_domains(domains: Sequence[Any]) -> tuple[list[str], list[str]]:
 
 
 def policy_remedy(directive: str, address: str) -> str:
-    """Return the advice for the author of a view whose policy has forbidden an ``address`` by a ``directive``."""
     _, kind = _DECLARED.get(directive.removesuffix("-elem").removesuffix("-attr"), ("", ""))
     origin = _ORIGIN.match(address)
     if not kind or origin is None:
@@ -241,7 +229,7 @@ def _why_refused(domain: object) -> str:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Return whether the host of a source is, or with a wildcard includes, this machine. Names are not looked up."""
+    """A wildcard may include this machine. Names are not looked up."""
     name = host.removeprefix("*.")
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -264,7 +252,6 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _permissions(declared: object, warnings: list[str]) -> Sequence[str]:
-    """Return the names of declared permissions for the iframe's ``allow``. Adds a warning for unknown ones."""
     if declared is None:
         return []
     if not isinstance(declared, Mapping):

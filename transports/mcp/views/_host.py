@@ -39,28 +39,24 @@ class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(_Data, frozen=True):
-    """Origin of facts of a profile: ``what``, its ``address``, and the ``day`` of which they are."""
-
     what: str
     address: str
     day: datetime.date
 
 
 class HostLimits(_Data, frozen=True):
-    """Limits of a host: characters of a result of the server, and seconds of a call. ``None`` if it has none, or they
-    are unknown."""
+    """``None`` if there is no limit, or it is unknown."""
 
     result_characters: Annotated[int, msgspec.Meta(gt=0)] | None = None
     call_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class HostProfile(_Data, frozen=True):
-    """A host to imitate.
-
-    ``name`` and ``version`` are what it calls itself. ``capabilities`` are ``hostCapabilities``, word for word: a
+    """``name`` and ``version`` are what it calls itself. ``capabilities`` are ``hostCapabilities``, word for word: a
     request that has none there is refused. ``csp_sources`` maps directives to sources that it adds to the policy of
     each view. ``app_tools`` says whether it calls the tools of views, ``openai`` whether they have ``window.openai``.
-    ``styles`` maps CSS variables to values. ``unknown`` names facts that have no source."""
+    ``styles`` maps CSS variables to values. ``unknown`` names facts that have no source.
+    """
 
     name: str
     sources: Annotated[Sequence[Source], msgspec.Meta(min_length=1)]
@@ -78,15 +74,13 @@ class HostProfile(_Data, frozen=True):
 
 
 def host_names() -> Sequence[str]:
-    """Return the names of the hosts that come with the kit, ``spec`` first."""
+    """Those that come with the kit, ``spec`` first."""
     names = sorted(file.name.removesuffix(".toml") for file in _hosts_folder().iterdir() if file.name.endswith(".toml"))
     return ["spec", *(name for name in names if name != "spec")]
 
 
 def read_profile(host: str | Path) -> HostProfile:
-    """Return the profile of a host by its name, or from a file (``.toml`` or ``.json``).
-
-    Raises :class:`~transports.errors.UsageError` if there is none, or if it is not a profile."""
+    """``host`` is a name or a file (``.toml`` or ``.json``). Raises :class:`~transports.errors.UsageError`."""
     if isinstance(host, str) and host in host_names():
         return _bundled_profile(host)
     path = Path(host)
@@ -109,7 +103,6 @@ def _hosts_folder() -> Any:
 
 
 def _decode_profile(content: bytes, suffix: str, name: str) -> HostProfile:
-    """Decode a profile, and check the sources that it adds to policies. ``suffix`` is ``.json`` or ``.toml``."""
     try:
         if suffix == ".json":
             profile = msgspec.convert(decode_user_json(content, f"the profile {name}"), HostProfile)
@@ -126,7 +119,6 @@ def _decode_profile(content: bytes, suffix: str, name: str) -> HostProfile:
 
 
 def with_openai(html: str, properties: Mapping[str, object]) -> str:
-    """Return the document of a view with ``window.openai``, which has ``properties``, before its first script."""
     script = (_hosts_folder() / "openai.js").read_text(encoding="utf-8")
     values = encode_json(properties).decode().replace("<", "\\u003c")
     natives = load_script("natives.js")
@@ -139,7 +131,7 @@ def with_openai(html: str, properties: Mapping[str, object]) -> str:
 
 logger = logging.getLogger("transports.views")
 
-#: Version of MCP Apps that this host speaks.
+#: Of MCP Apps.
 PROTOCOL_VERSION = "2026-01-26"
 RequestKind: TypeAlias = Literal[
     "open-link", "message", "model-context", "display-mode", "size", "download-file", "log"
@@ -148,15 +140,12 @@ RequestKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Limits on what a view asks of its host."""
-
     #: Values in the parameters of one message.
     values: int = 100_000
     #: Requests of each kind that are remembered, and bytes of their parameters; of more the oldest are dropped.
     recorded: int = 1000
     recorded_bytes: int = 16 << 20
     warnings: int = 100
-    #: Files of one request.
     files: int = 64
 
 
@@ -234,8 +223,7 @@ _Params: TypeAlias = (
 
 
 class _Method(NamedTuple):
-    """A method of a view: its parameters, if the host reads them, the ability of a host that it needs, if not every
-    host has it, and the kind under which a refused request is recorded."""
+    """The ability is empty if every host has it; ``kind`` is that of a refused request in the record."""
 
     params: type[_Params] | None = None
     ability: str = ""
@@ -261,11 +249,10 @@ _OTHER_METHOD = _Method()
 
 
 class Invalid(Exception):
-    """A message that is not as the specification has it. Its text says where."""
+    """The text says where a message is not as the specification has it."""
 
 
 def _read_json(text: str) -> dict[str, object]:
-    """Return the parameters of a message, a JSON object. Raises :class:`Invalid` for any other text."""
     try:
         params = decode_json(text.encode(errors="replace"), max_values=_LIMITS.values)
     except ProtocolError as error:
@@ -276,7 +263,6 @@ def _read_json(text: str) -> dict[str, object]:
 
 
 def _read_params(method: str, params: Mapping[str, object]) -> _Params | None:
-    """Return the parameters of a message; ``None`` for a method whose parameters the host does not read."""
     type_of_params = _METHODS.get(method, _OTHER_METHOD).params
     if type_of_params is None:
         return None
@@ -310,7 +296,7 @@ class _NumberedRequest:
 
 
 class _Record:
-    """The last requests of one kind: a flood of one must not push out the others."""
+    """A flood of one kind must not push out the others."""
 
     def __init__(self) -> None:
         self.items: deque[_NumberedRequest] = deque()
@@ -331,8 +317,7 @@ Decision: TypeAlias = "bool | Awaitable[bool | None] | None"
 
 @dataclass(frozen=True, slots=True)
 class ViewHandlers:
-    """Decisions of a person: each gets the request's parameters and returns ``False`` to refuse. Plain or coroutine
-    functions; without one the host grants what it can."""
+    """Each gets the request's parameters and returns ``False`` to refuse; it may be a coroutine function."""
 
     on_open_link: Callable[[str], Decision] | None = None
     on_message: Callable[[Mapping[str, object]], Decision] | None = None
@@ -341,8 +326,7 @@ class ViewHandlers:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """Surroundings of a view: ``theme``, ``locale`` (BCP 47), ``timezone`` (IANA), ``display_mode``, and ``size`` in
-    CSS pixels."""
+    """``locale`` is of BCP 47, ``timezone`` of IANA, ``size`` in CSS pixels."""
 
     theme: Literal["light", "dark"] = "light"
     locale: str = "en-US"
@@ -351,7 +335,6 @@ class HostContext:
     size: tuple[int, int] = (900, 700)
 
     def as_json(self, tool: Mapping[str, object], profile: HostProfile) -> dict[str, object]:
-        """Return the context of a view of ``tool`` as the view reads it, in the host of ``profile``."""
         width, height = self.size
         context: dict[str, object] = {
             "toolInfo": {"tool": tool},
@@ -385,7 +368,6 @@ class _Refused(Exception):
 
 
 def _refusal_of(error: ABPError) -> _Refused:
-    """Return the refusal for an error of the kit, with the server's code if the server refused the request."""
     code = error.details.get("code")
     if isinstance(error, CapabilityError) and isinstance(code, int):
         return _Refused(code, error.message)
@@ -393,11 +375,9 @@ def _refusal_of(error: ABPError) -> _Refused:
 
 
 class Host:
-    """Host of one view.
-
-    ``relay`` sends a request to the view's server. ``save_file`` takes a file that the view hands out, ``discard``
-    content of a file that is refused. ``current_call`` returns the id of the call under way. ``profile`` is the host
-    that is imitated, by default the specification's."""
+    """``save_file`` takes a file that the view hands out, ``discard`` content of a file that is refused.
+    ``current_call`` returns the id of the call under way.
+    """
 
     def __init__(
         self,
@@ -437,9 +417,9 @@ class Host:
         self._modes_of_view: Sequence[str] | None = None
 
     async def answer(self, method: str, text: str, *, is_request: bool) -> dict[str, object] | None:
-        """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification.
-
-        ``text`` are the parameters as JSON."""
+        """``text`` are the parameters as JSON. Returns ``result`` or ``error`` of JSON-RPC; ``None`` for a
+        notification.
+        """
         try:
             params = _read_json(text)
             if not is_request:
@@ -462,7 +442,6 @@ class Host:
         return refused.as_json() if is_request else None
 
     async def _answer_request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the result of a request of the view. Raises :class:`Invalid`, :class:`_Refused` and ABP errors."""
         request = _read_params(method, params)
         if not self._supports(method):
             raise self._refuse_unsupported(method, params)
@@ -502,7 +481,6 @@ class Host:
         return refused
 
     def _on_notification(self, method: str, params: Mapping[str, object]) -> None:
-        """Note what a notification of the view says. One that the imitated host does not support is ignored."""
         if not self._supports(method):
             return
         match method, _read_params(method, params):
@@ -520,7 +498,6 @@ class Host:
                 self.warn("the view asked to be closed")
 
     def _begin(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
-        """Note what the view declares, and return the answer to ``ui/initialize``."""
         # A second ui/initialize changes nothing that was agreed.
         if not self.has_begun:
             self.has_begun = True
@@ -535,7 +512,6 @@ class Host:
         }
 
     async def _ask_server(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
-        """Pass a request of the view on to its server, within the limits of the imitated host."""
         limits = self._profile.limits
         try:
             async with asyncio.timeout(limits.call_seconds):
@@ -565,7 +541,7 @@ class Host:
     async def _save_files(
         self, contents: Sequence[Mapping[str, object]], params: Mapping[str, object]
     ) -> Mapping[str, object]:
-        """Save the files that the view hands out. If one is refused, the view learns it and the rest is dropped."""
+        """If one file is refused, the view learns it and the rest is dropped."""
         shown = _without_handles(params)
         files: list[BinaryData] = []
         try:
@@ -585,7 +561,6 @@ class Host:
         return self._record("download-file", shown, {})
 
     async def _release_content(self, contents: Sequence[Mapping[str, object]]) -> None:
-        """Let the host's page drop the content of files."""
         if self._discard is None:
             return
         for item in contents:
@@ -594,7 +569,6 @@ class Host:
                     await self._discard(Handle(f"held:{handle}"))
 
     async def _read_files(self, item: object) -> list[BinaryData]:
-        """Return the files of an embedded resource, or of a link, read through the server."""
         match item:
             case {"type": "resource_link", "uri": str(uri)}:
                 contents = items_of((await self._relay("resources/read", {"uri": uri})).get("contents"))
@@ -614,13 +588,13 @@ class Host:
 
     @property
     def requests(self) -> Sequence[ViewRequest]:
-        """The last 1,000 requests of each kind, in order."""
+        """The last 1,000 of each kind, in order."""
         numbered = [item for record in self._records.values() for item in record.items]
         numbered.sort(key=lambda item: item.number)
         return [item.request for item in numbered]
 
     def forget_document(self) -> None:
-        """Wait for the handshake of a new document of the view, which changes nothing that was agreed."""
+        """The handshake of a new document changes nothing that was agreed."""
         self.initialized.clear()
         self.openai_used.clear()
 
@@ -630,7 +604,6 @@ class Host:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """The first 100 warnings, then numbers of messages that were ignored or are not remembered."""
         dropped = [
             f"{record.dropped} requests of the kind {kind} are not remembered"
             for kind, record in self._records.items()
@@ -646,7 +619,7 @@ def _decision_result(is_granted: bool) -> dict[str, object]:
 
 
 async def _is_granted(handler: Callable[[Any], Decision] | None, argument: object) -> bool:
-    """Return the decision of a handler; without one the request is granted. An exception refuses."""
+    """Without a handler the request is granted. An exception refuses."""
     if handler is None:
         return True
     try:
@@ -673,8 +646,6 @@ def _is_web_address(url: str) -> bool:
 
 
 def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the parameters of a download as a caller reads them: the size in the place of the content."""
-
     def with_size(item: object) -> object:
         match item:
             case {"resource": {"held": {"size": size}, **resource}, **rest}:
@@ -688,9 +659,7 @@ def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _file_of(resource: object) -> BinaryData:
-    """Return the content of a resource: held by the host's page, base64, or text.
-
-    Raises :class:`~transports.errors.ProtocolError` if it has none of these, or if it cannot be decoded."""
+    """Raises :class:`~transports.errors.ProtocolError` without content, or if it cannot be decoded."""
     if not isinstance(resource, dict):
         raise ProtocolError("it is not a resource")
     uri = str(resource.get("uri", ""))

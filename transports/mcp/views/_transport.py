@@ -56,7 +56,7 @@ _HOST_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports view<
 
 @dataclass(frozen=True, slots=True)
 class OpenedTool:
-    """A tool that was called, with the view for its result. ``arguments`` and ``result`` are JSON values of MCP."""
+    """``arguments`` and ``result`` are JSON values of MCP."""
 
     tool: Mapping[str, object]
     arguments: Mapping[str, object]
@@ -65,10 +65,9 @@ class OpenedTool:
 
 
 class ViewTransport(PageTransport):
-    """Transport to one view. ``call_tool`` calls the tool and reads its view; it is called once, when this opens.
-
-    ``relay`` sends requests of the view to its server. ``profile`` is the host that is imitated. The other
-    options are those of :class:`~transports.PlaywrightTransport`."""
+    """``call_tool`` calls the tool and reads its view; it is called once, when this opens. ``relay`` sends requests of
+    the view to its server.
+    """
 
     name = "view"
     features = Features(listing=True, reconnects=True, appends=True, page=True)
@@ -119,42 +118,37 @@ class ViewTransport(PageTransport):
 
     @property
     def frame(self) -> Frame:
-        """The view's frame, of ``playwright.async_api``."""
         if self._frame is None or self._agent is None or self._agent.is_lost:
             raise Disconnected("the view is not open: it was closed, or it navigated away")
         return self._frame
 
     @property
     def document(self) -> ViewDocument | None:
-        """The document of the view, ``None`` before it is read."""
         return self._opened.document if self._opened is not None else None
 
     @property
     def host(self) -> Host:
-        """The host of the view, with the record of its requests."""
         if self._host is None:
             raise Disconnected("the view is not open")
         return self._host
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """Reports about the document that the view shows now, or showed last."""
+        """Of the document that the view shows now, or showed last."""
         if self._diagnosis is None:
             raise Disconnected("the view is not open")
         return self._diagnosis
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts of messages by outcome, as :attr:`transports.PostMessageTransport.counts`."""
+        """As :attr:`transports.PostMessageTransport.counts`."""
         return self._counts
 
     async def open(self) -> None:
-        """Call the tool, then show its view."""
         self._opened = await self._call_tool()
         await super().open()
 
     async def aclose(self) -> None:
-        """Tear the view down, and close its page."""
         agent = self._agent
         is_initialized = self._host is not None and self._host.initialized.is_set()
         if agent is not None and not agent.is_lost and is_initialized:
@@ -174,7 +168,6 @@ class ViewTransport(PageTransport):
         return await super()._open_page()
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
-        """Show the view in a frame of its host's page, and send it the result of its tool once it has begun."""
         opened = self._opened
         assert opened is not None
         self._host = host = self._new_host(opened.tool)
@@ -218,7 +211,6 @@ class ViewTransport(PageTransport):
         )
 
     async def _serve_documents(self, page: Page, opened: OpenedTool, host_origin: str, view_origin: str) -> None:
-        """Prepare the page: its surroundings, and the documents of host and view at their origins."""
         host_headers = {
             "Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; frame-src {view_origin}"
         }
@@ -237,7 +229,6 @@ class ViewTransport(PageTransport):
         )
 
     def _blank_error(self, seconds: float, diagnosis: Diagnosis, document: ViewDocument) -> NotAbpApp:
-        """Return the error for a view that did not begin, with the likely reason and what to do about it."""
         reason, remedy = diagnosis.why_blank
         sentences = [f"the view {self._target} stayed blank for {format_seconds(seconds)}: {reason}"]
         if remedy:
@@ -290,7 +281,6 @@ class ViewTransport(PageTransport):
         return with_openai(opened.document.html, properties)
 
     async def _wait_for_handshake(self, host: Host) -> None:
-        """Wait for the handshake, or for a view that knows ``window.openai`` only."""
         if not self._profile.openai:
             await host.initialized.wait()
             return
@@ -305,7 +295,6 @@ class ViewTransport(PageTransport):
             openai_used.cancel()
 
     async def _save_file(self, content: BinaryData) -> None:
-        """Add a file that the view hands out to the call under way, or pass it to ``on_file`` outside of calls."""
         call = self._effects.current_call
         # The files of earlier calls do not count.
         if call not in self._file_counts:
@@ -322,14 +311,12 @@ class ViewTransport(PageTransport):
     # --- messages of the view -----------------------------------------------------------------------------------------
 
     async def tell(self, method: str, params: Mapping[str, object]) -> None:
-        """Send a notification to the view."""
         text = await _encode_text(params)
         if self._frame is None:
             raise Disconnected("the view is not open now; it is being opened again")
         await self._require_agent().invoke("tell", method, text, timeout=self._timeout)
 
     async def update(self, context: HostContext, changed: Mapping[str, object]) -> None:
-        """Set the surroundings of the view, and tell it what has changed."""
         self.host.context = self._context = context
         self._shown_mode = context.display_mode
         page = self.frame.page
@@ -342,7 +329,6 @@ class ViewTransport(PageTransport):
         await self.tell("ui/notifications/host-context-changed", changed)
 
     def _on_event(self, kind: str, payload: Any) -> None:
-        """Handle an event of the host's page: a message of the view, its reload, or counts of messages."""
         if isinstance(payload, ViewMessage):
             self._on_view_message(payload)
         elif kind == "reloaded":
@@ -365,7 +351,6 @@ class ViewTransport(PageTransport):
         spawn(self._answer(agent, self.host, message), self._answering, refuse)
 
     async def _answer(self, agent: PageAgent, host: Host, message: ViewMessage) -> None:
-        """Answer a message of the view, and tell the view if its display mode changed."""
         answer = await host.answer(message.method, message.params, is_request=message.key is not None)
         if answer is not None:
             await self._respond(agent, message, answer)
@@ -379,7 +364,7 @@ class ViewTransport(PageTransport):
             await agent.invoke("respond", message.key, await _encode_text(answer), timeout=self._timeout)
 
     def _refuse(self, agent: PageAgent, message: ViewMessage, error: BaseException) -> None:
-        """Answer a request whose answer could not be sent, for the view waits for it."""
+        """The answer could not be sent, and the view waits for it."""
         if message.key is not None:
             answer = {"error": {"code": INTERNAL_ERROR, "message": f"the host failed ({type(error).__name__})"}}
             spawn(self._respond(agent, message, answer), self._answering)
@@ -387,7 +372,6 @@ class ViewTransport(PageTransport):
     # --- calls of the view's tools ------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request to the view: ``tools/list`` for its capabilities, ``tools/call`` for a call."""
         if message.type == "capabilities/call":
             return await self._call_view(message, timeout)
         if message.type not in ("initialize", "capabilities/list"):
@@ -412,7 +396,6 @@ class ViewTransport(PageTransport):
         return Message("initialize-result", payload, id=message.id)
 
     async def _list_tools(self, message: Message, timeout: float) -> list[Mapping[str, object]]:
-        """Return the tools of the view; none if it declares none, or if its answer is not a list of tools."""
         if not self._profile.app_tools or not isinstance(self.host.app_capabilities.get("tools"), dict):
             return []
         request = Message("capabilities/list", id=message.id)
@@ -457,7 +440,6 @@ class ViewTransport(PageTransport):
 
 
 def _serve_document(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], Awaitable[None]]:
-    """Return a handler of routes that answers navigations with a document and everything else with 404."""
     headers = {**policy_headers, "Origin-Agent-Cluster": "?1", "Referrer-Policy": "no-referrer"}
 
     async def serve(route: Route) -> None:
