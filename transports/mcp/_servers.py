@@ -91,7 +91,7 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def network_variables() -> dict[str, str]:
-    """Proxies and certificates."""
+    """They say how programs reach the network: proxies and certificates."""
     return {name: value for name, value in os.environ.items() if name.upper() in _NETWORK_VARIABLES}
 
 

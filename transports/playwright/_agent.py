@@ -51,7 +51,7 @@ OPAQUE = "null"
 
 
 class PageObject:
-    """A reference to an object in the page: a CDP object id, or Playwright's handle."""
+    """``ref`` is a CDP object id, or Playwright's handle."""
 
     __slots__ = ("ref",)
 
@@ -60,7 +60,7 @@ class PageObject:
 
 
 class DevTools(Protocol):
-    """Protocol for a CDP session: Playwright's, or ours with a frame (:class:`~._frames.FrameSession`)."""
+    """Playwright's CDP session, or ours with a frame (:class:`~._frames.FrameSession`)."""
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]: ...
 
@@ -69,11 +69,7 @@ class DevTools(Protocol):
 
 @dataclass(eq=False, slots=True)
 class FrameDocument:
-    """A document in a frame of a page, and the ``channel`` to its agent.
-
-    ``origin`` is reported by the browser, and ``OPAQUE`` for an opaque one. ``same_origin`` is true if it is the page's
-    origin. ``url`` is the document's address, ``id`` the frame's id in CDP, if it is known.
-    """
+    """``origin`` is reported by the browser. ``id`` is the frame's id in CDP, if it is known."""
 
     channel: Channel
     origin: str
@@ -83,7 +79,7 @@ class FrameDocument:
 
 
 class FrameWatcher(Protocol):
-    """Protocol for a receiver of events of the frames of a page. The browser, not the frame, names the document."""
+    """The browser, not the frame, names the document."""
 
     def add_document(self, document: FrameDocument) -> None: ...
 
@@ -94,12 +90,9 @@ class FrameWatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentScript:
-    """The script that makes the agent of each document, and the receivers of its output.
-
-    ``source`` runs before the first script of every later document, and with ``now`` ``late`` runs in the current one.
-    Each is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
-    function ``binding``, which calls ``on_emit``. ``on_document`` is called when the page begins a new document. With
-    ``frames`` the documents in frames have agents too, and their events go to ``frames``.
+    """``source`` runs before the first script of every later document, and with ``now`` ``late`` runs in the current
+    one. Each is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
+    function ``binding``, which calls ``on_emit``. With ``frames`` the documents in frames have agents too.
     """
 
     source: str
@@ -112,12 +105,9 @@ class AgentScript:
 
 
 class Channel(ABC):
-    """The channel to one page, or to one document in a frame, used by one agent.
+    """No method here has a deadline: callers wrap each in :meth:`Agent.with_deadline`.
 
-    No method here has a deadline: callers wrap each in :meth:`Agent.with_deadline`.
-
-    ``cdp`` is the page's CDP session, if the browser has CDP, and ``target`` its CDP ``TargetInfo``, from
-    :meth:`install` on. ``agent`` is the agent of the current document, once it is known (:meth:`find_agent`).
+    ``target`` is CDP's ``TargetInfo``, from :meth:`install` on. ``agent`` is set once it is known (:meth:`find_agent`).
     """
 
     cdp: DevTools | None = None
@@ -130,12 +120,11 @@ class Channel(ABC):
 
     @abstractmethod
     async def run(self, expression: str) -> None:
-        """Evaluate an expression in the current document. Raises :class:`~transports.errors.ProtocolError` if it
-        throws."""
+        """Raises :class:`~transports.errors.ProtocolError` if the expression throws."""
 
     @abstractmethod
     async def find_agent(self) -> PageObject | None:
-        """Return the agent of the current document, or ``None`` if it has none. Never returns while the page hangs."""
+        """Returns ``None`` if the current document has none. Never returns while the page hangs."""
 
     @abstractmethod
     async def ping(self) -> None:
@@ -143,7 +132,7 @@ class Channel(ABC):
 
     @abstractmethod
     async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
-        """Call a method of the agent. Raises :class:`~transports.errors.ProtocolError` if it throws."""
+        """Raises :class:`~transports.errors.ProtocolError` if the method throws."""
 
     @abstractmethod
     async def set_file(self, element: PageObject, path: Path) -> None: ...
@@ -156,14 +145,14 @@ class Channel(ABC):
 
     @abstractmethod
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """Print the page; return the PDF, or the name of a CDP stream with the PDF.
+        """Returns the PDF, or the name of a CDP stream with it.
 
         ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide, or the paper is A4. Raises
         :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.
         """
 
     def leave_out(self, document: FrameDocument) -> bool:
-        """Disconnect a frame that harms the others. Returns ``False`` if the channel cannot do that."""
+        """Returns ``False`` if the channel cannot disconnect the frame."""
         return False
 
     @abstractmethod
@@ -172,8 +161,6 @@ class Channel(ABC):
 
 
 class Rate:
-    """Rate limit: a counter of events per second."""
-
     __slots__ = ("_begun", "count", "limit")
 
     def __init__(self, limit: int) -> None:
@@ -191,9 +178,6 @@ class Rate:
 
 
 async def evaluate(session: DevTools, expression: str, **options: object) -> Mapping[str, Any]:
-    """Return the value of an expression as CDP's ``RemoteObject``.
-
-    Raises :class:`~transports.errors.ProtocolError` if it throws."""
     reply = await session.send("Runtime.evaluate", {"expression": expression, **options})
     if "exceptionDetails" in reply:
         exception = reply["exceptionDetails"].get("exception", {})
@@ -231,7 +215,7 @@ _NAVIGATED_MESSAGES = (
 
 
 def is_closed(error: Exception) -> bool:
-    """Return whether an exception of Playwright means that the page, its browser or the driver has ended."""
+    """True for the end of the page, of its browser or of the driver."""
     return any(text in str(error) for text in _CLOSED_MESSAGES)
 
 
@@ -248,8 +232,7 @@ _INSPECTING = "inspecting the page"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: its ``agent``, its ``origin`` (``"null"`` if opaque), and the registrable ``domain`` of its host,
-    empty if unknown."""
+    """``origin`` is ``"null"`` if opaque, ``domain`` the registrable one of its host, empty if unknown."""
 
     agent: PageObject
     origin: str
@@ -257,8 +240,6 @@ class Document:
 
 
 class Agent(ABC):
-    """The agent of a document of ``page``: calls of its methods over its ``channel``, each with a deadline."""
-
     page: Page
     channel: Channel
     _document: Document | None = None
@@ -273,24 +254,18 @@ class Agent(ABC):
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         """Await ``work`` on the document until it ends, the document is gone, or ``timeout`` seconds have passed.
 
-        ``action`` names the work in error messages. Raises the reason of the loss,
-        :class:`~transports.errors.CallTimeout`, or our error for Playwright's. Work that is given up is
-        cancelled in the background, and its outcome ignored.
+        ``action`` is for messages. Raises the reason of the loss, :class:`~transports.errors.CallTimeout`, or our error
+        for Playwright's. Work that is given up is cancelled in the background, and its outcome ignored.
         """
 
     async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
-        """Send one CDP command and return its result. ``timeout`` in seconds.
-
-        Raises :class:`~transports.errors.CallTimeout`, :class:`~transports.errors.Disconnected` and
-        :class:`~transports.errors.ContextLost`.
-        """
+        """Raises as :meth:`with_deadline`."""
         reply: dict[str, Any] = await self.with_deadline(
             self.cdp.send(method, dict(params or {})), method, timeout=timeout
         )
         return reply
 
     async def document(self, *, timeout: float) -> Document:
-        """Return the current document; ``timeout`` in seconds. Each document is asked for its origin once."""
         agent = await self._find_agent(timeout)
         if self._document is None or self._document.agent is not agent:
             origin, domain = await asyncio.gather(
@@ -300,8 +275,7 @@ class Agent(ABC):
         return self._document
 
     async def _domain(self, timeout: float) -> str:
-        """Return the registrable domain of the document's host, by the browser's Public Suffix List; empty for a
-        numeric address, and in browsers without CDP."""
+        """The browser has the Public Suffix List. Empty for a numeric address, and in browsers without CDP."""
         if self.channel.cdp is None:
             return ""
         tree = await self.send("Page.getFrameTree", timeout=timeout)
@@ -323,12 +297,10 @@ class Agent(ABC):
         returns: type[T] = object,  # type: ignore[assignment]
         agent: PageObject | None = None,
     ) -> T:
-        """Call a method of the agent and return its result of the type ``returns``; ``timeout`` in seconds.
-        ``agent`` is the one of a certain document, by default of the current one.
+        """Call a method of ``agent``, by default of the current document's.
 
-        A :class:`PageObject` argument is passed as the object it refers to; as ``returns`` it makes the
-        result such a reference. Raises :class:`~transports.errors.ProtocolError` if the method throws, or if its result
-        is of another type.
+        A :class:`PageObject` is passed, or returned, as a reference to an object of the page. Raises
+        :class:`~transports.errors.ProtocolError` if the method throws, or if its result is of another type.
         """
         if agent is None:
             agent = await self._find_agent(timeout)
@@ -346,10 +318,8 @@ class Agent(ABC):
 
 
 class PageAgent(Agent):
-    """The agent of one page.
-
-    ``on_loss(error)`` is called once, as soon as the app is known to be gone, with the reason. It returns the error for
-    the calls under way and for later ones, whose message adds the consequence (reopened, or over).
+    """``on_loss(error)`` is called once, as soon as the app is known to be gone. It returns the error for the calls
+    under way and for later ones, whose message adds the consequence (reopened, or over).
 
     ``on_event(kind, payload)`` is called in the event loop for every event of the page: ``notification``, ``progress``,
     ``elicitation``, ``capabilities``, and the kinds of :meth:`PageEffects.on_event
@@ -382,11 +352,10 @@ class PageAgent(Agent):
             self._browser.on("disconnected", self.on_disconnect)
 
     async def install(self, *parts: str, now: bool = False, frames: FrameWatcher | None = None, **options: str) -> None:
-        """Install the agent in every document that the page loads from now on.
+        """``parts`` are further scripts, the arguments of ``agent.js``; ``options`` are added to its configuration.
 
-        ``parts`` are further scripts of this folder, the arguments of ``agent.js``; ``options`` are added to its
-        configuration. With ``now`` the document that is loaded already gets the agent too. With ``frames`` the
-        documents in frames have agents of their own, whose events go to ``frames``.
+        With ``now`` the document that is loaded already gets the agent too. With ``frames`` the documents in frames
+        have agents of their own, whose events go to ``frames``.
         """
         configuration = {
             "binding": self._binding,
@@ -415,8 +384,7 @@ class PageAgent(Agent):
         )
 
     async def uninstall(self) -> None:
-        """Remove the agent from a page that stays open, and stop listening to the page. This takes about four seconds
-        at most."""
+        """Needed for a page that stays open. Takes about four seconds at most."""
         step_timeout = 2.0
         with contextlib.suppress(TransportError):
             if self.channel.agent is not None:
@@ -432,7 +400,7 @@ class PageAgent(Agent):
             self._browser.remove_listener("disconnected", self.on_disconnect)
 
     def _on_emit(self, text: object) -> None:
-        """Handle an event of the agent. Too many in a second end the app's page for this session."""
+        """Too many events in a second end the app's page for this session."""
         if self.is_lost:
             return
         # Checked before parsing, which costs time.
@@ -445,7 +413,6 @@ class PageAgent(Agent):
         self.mark_lost(Disconnected("the page sent far more events than the limit (docs/security.md); it was given up"))
 
     def deliver(self, text: object, *, to: Callable[[str, Any], None]) -> None:
-        """Parse an event of one of our scripts, and pass its kind and payload to ``to``."""
         try:
             kind, payload = parse_event(text)
         except ProtocolError as error:
@@ -457,13 +424,11 @@ class PageAgent(Agent):
             to(kind, payload)
 
     def pin(self) -> None:
-        """Declare the current document to be the app: from now on a navigation loses it (docs/faults.md 10), unless
-        :meth:`follow` was called."""
+        """From now on a navigation loses the page (docs/faults.md 10), unless :meth:`follow` was called."""
         self._pinned = self._on_navigated is None
 
     def follow(self, on_navigated: Callable[[], object]) -> None:
-        """Declare every document of the page to be the app. Then a navigation does not lose the page: it fails the
-        calls under way with :class:`~transports.errors.ContextLost` and calls ``on_navigated``."""
+        """A navigation does not lose the page then: it fails only the calls under way."""
         self._on_navigated = on_navigated
 
     def _on_document(self) -> None:
@@ -482,8 +447,7 @@ class PageAgent(Agent):
 
     @listener
     def _on_close(self, _: Page) -> None:
-        """Mark the page as lost, a moment later: a dying browser closes its pages first, and its crash is the reason to
-        report."""
+        """A dying browser closes its pages first; its crash, a moment later, is the reason to report."""
         closed = Disconnected("the page was closed")
         asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, closed)
 
@@ -492,15 +456,14 @@ class PageAgent(Agent):
         return self.lost.done()
 
     async def check_responsive(self) -> None:
-        """Give the page up if it does not answer within a second: its script hangs in a loop (docs/faults.md 5)."""
+        """The page is given up after a second: its script may hang in a loop (docs/faults.md 5)."""
         try:
             await self.with_deadline(self.channel.ping(), _INSPECTING, timeout=1.0)
         except CallTimeout:
             self.mark_lost(Disconnected("the page stopped responding"))
 
     def mark_lost(self, error: TransportError) -> None:
-        """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
-        counts."""
+        """Calls under way and later ones fail. Only the first error counts."""
         if not self.lost.done():
             reason = self._on_loss(error)
             # It may have called this method, as it notifies all sessions of the browser.
@@ -537,7 +500,6 @@ class PageAgent(Agent):
                 drop(task)
 
     def loss(self, *, sent: bool | None = None) -> TransportError:
-        """Return the reason of the loss as a new error. ``sent`` says whether the command had been sent."""
         lost = self.lost.result()
         return type(lost)(lost.message, retryable=lost.retryable, sent=sent)
 

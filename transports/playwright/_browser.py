@@ -54,11 +54,10 @@ _locked_profiles: set[Path] = set()
 
 @contextlib.contextmanager
 def lock_profile(folder: Path) -> Iterator[None]:
-    """Lock the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
+    """A browser started on an open profile would not only fail, but also open a window in the other browser.
 
-    Raises :class:`~transports.errors.ProfileInUse` if another browser, of this process or not, has it open: a browser
-    started on an open profile would not only fail, but also open a window in the other browser. Raises
-    :class:`~transports.errors.UsageError` if ``folder`` is a file, or cannot be created or written to.
+    Raises :class:`~transports.errors.ProfileInUse`, also if the other browser is not ours. A missing folder is created
+    with mode 0700.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,17 +81,13 @@ def lock_profile(folder: Path) -> Iterator[None]:
 
 
 def _is_locked_by_browser(profile: Path) -> bool:
-    """Return whether a browser has the profile open, by the lock files of Chromium and Firefox on each system."""
     if any(_names_living_process(profile / name) for name in ("SingletonLock", "lock")):
         return True
     return any(_is_held_open(profile / name) for name in ("lockfile", "parent.lock"))
 
 
 def _names_living_process(lock: Path) -> bool:
-    """Return whether a lock link of Chromium (``host-pid``) or Firefox (``address:+pid``) names a living process here.
-
-    A lock of another machine counts as free: the browser itself decides about it.
-    """
+    """Chromium writes ``host-pid``, Firefox ``address:+pid``. A lock of another machine counts as free."""
     try:
         owner = str(lock.readlink())
     except OSError:
@@ -109,7 +104,7 @@ def _names_living_process(lock: Path) -> bool:
 
 
 def _is_held_open(lock: Path) -> bool:
-    """Return whether a process has opened the lock for itself alone, as browsers do on Windows."""
+    """Browsers on Windows open the lock for themselves alone."""
     try:
         with lock.open("rb"):
             return False
@@ -123,8 +118,7 @@ _SANDBOX_FAILED = "Chromium sandboxing failed!"
 
 
 def start_reason(error: BaseException) -> str:
-    """Return the reason for a browser that did not start, in one line: how its program ended and its first output, or
-    Playwright's message."""
+    """Returns one line: how the program ended and its first output, or Playwright's message."""
     text = str(error)
     # The message of Chromium, or of its helper, which may be below other lines.
     if _SANDBOX_FAILED in text or "Failed to move to new namespace" in text:
@@ -143,7 +137,6 @@ def start_reason(error: BaseException) -> str:
 
 
 def not_found(name: str | None) -> BrowserNotFound:
-    """Return the error for a browser that is not installed; ``name`` is the requested browser, if any."""
     advice = HOW_TO_INSTALL
     if name in ("chrome", "msedge"):
         advice = f"install it, or leave {spelled('browser=')} out to take any Chromium"
@@ -155,10 +148,7 @@ def not_found(name: str | None) -> BrowserNotFound:
 
 
 def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:
-    """Return the error for a browser that did not start.
-
-    ``reason`` is ``within N s``, or the message of Playwright in parentheses.
-    """
+    """``reason`` is ``within N s``, or the message of Playwright in parentheses."""
     if _SANDBOX_FAILED in reason:
         return BrowserNotFound(
             f"{program} did not start: it has no sandbox here; allow user namespaces (Docker: --cap-add SYS_ADMIN, or "
@@ -282,7 +272,6 @@ class Browser(OpenedHere):
         return self
 
     async def _start_process(self) -> None:
-        """Start the driver, and start a browser or attach to one, within the timeout. Ends both after a failure."""
         choice = None if self.attached else self._find_executable()
         self._process = process = next_process()
         try:
@@ -322,13 +311,12 @@ class Browser(OpenedHere):
             )
 
     def _profile_folder(self) -> Path | None:
-        """Return the profile to start with: the given one, or a temporary one for extensions, which need a profile."""
+        """Extensions need a profile: without one they get a temporary one."""
         if self._profile is not None or not self._extensions:
             return self._profile
         return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
 
     def _find_executable(self) -> BrowserChoice:
-        """Return the browser to start, whose path names it in messages from now on."""
         choice = find_browser(self._executable, self._name)
         if choice is None:
             raise not_found(self._name)
@@ -419,7 +407,7 @@ class Browser(OpenedHere):
         await self._restart_once(partial(self._restart_if_dead, patience))
 
     async def _restart_once(self, restart: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Run ``restart`` in a task of its own, or wait for the restart that is under way instead."""
+        """If a restart is under way, this waits for it instead."""
         self._owner.require()
         if self._closed:
             raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")

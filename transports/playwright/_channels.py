@@ -60,7 +60,7 @@ def _function_calling(method: str, arguments: int) -> str:
 
 
 class CdpChannel(Channel):
-    """The channel over a CDP session of the page or of a frame. Its scripts and bindings end with the session."""
+    """Its scripts and bindings end with the session."""
 
     cdp: DevTools
 
@@ -94,7 +94,6 @@ class CdpChannel(Channel):
             await self._install_now(script, contexts)
 
     async def _install_now(self, script: AgentScript, contexts: FrameContexts | None) -> None:
-        """Install the agent in the documents that are loaded already: the page's, then those of its frames."""
         if contexts is not None:
             contexts.read_tree((await self.cdp.send("Page.getFrameTree"))["frameTree"])
         self._set_agent(await evaluate(self.cdp, script.late))
@@ -102,8 +101,6 @@ class CdpChannel(Channel):
             await contexts.install_now()
 
     def _listen(self, script: AgentScript, contexts: FrameContexts | None) -> None:
-        """Receive the agents of documents and their output. Those of documents in frames go to ``contexts``."""
-
         def on_binding(event: Mapping[str, Any]) -> None:
             if contexts is not None and not contexts.is_page(event["executionContextId"]):
                 contexts.on_binding(event)
@@ -166,7 +163,7 @@ class CdpChannel(Channel):
         return PageObject(reply["result"]["objectId"])
 
     async def set_file(self, element: PageObject, path: Path) -> None:
-        """Choose a file as :meth:`Channel.set_file` describes. The file must be on the browser's machine."""
+        """The file must be on the browser's machine."""
         await self.cdp.send("DOM.setFileInputFiles", {"objectId": element.ref, "files": [str(path)]})
 
     async def release_object(self, page_object: PageObject) -> None:
@@ -191,15 +188,12 @@ class CdpChannel(Channel):
         return self._frames is not None and self._frames.leave_out(document)
 
     async def close(self) -> None:
-        """Detach the page's session, which removes its scripts and bindings."""
         if isinstance(self.cdp, CDPSession):
             await self.cdp.detach()
 
 
 class PlaywrightChannel(Channel):
-    """The channel over Playwright's own API.
-
-    It leaves globals of Playwright's in the page (``__playwright__binding__…``). Playwright runs everything in the
+    """It leaves globals of Playwright's in the page (``__playwright__binding__…``). Playwright runs everything in the
     page's own world, so a page that replaces ``eval`` in time can get hold of the agent. It gains nothing: the agent
     has no privileges, and its output is validated (:mod:`._received`).
     """
@@ -294,8 +288,7 @@ class PlaywrightChannel(Channel):
         raise _page_error(method, "it returned no outcome")
 
     async def set_file(self, element: PageObject, path: Path) -> None:
-        """Choose a file as :meth:`Channel.set_file` describes. Playwright uploads the file to a browser on another
-        machine."""
+        """Playwright uploads the file to a browser on another machine."""
         input_element = element.ref.as_element()
         if input_element is None:
             raise _page_error("createFileInput", "it returned no element")
@@ -327,12 +320,7 @@ class PlaywrightChannel(Channel):
 
 
 class _FrameDocuments:
-    """The documents in the frames of a page, tracked by Playwright's binding: each call names its frame, and the first
-    call of each document has an empty text.
-
-    A document has the origin of its address. A document without one, such as ``about:srcdoc``, counts as opaque.
-    ``undo`` ends the tracking.
-    """
+    """The first call of Playwright's binding in each document has an empty text. ``about:srcdoc`` counts as opaque."""
 
     def __init__(self, channel: PlaywrightChannel, watcher: FrameWatcher, undo: contextlib.AsyncExitStack) -> None:
         self._channel = channel
@@ -349,7 +337,6 @@ class _FrameDocuments:
             self._watcher.remove_document(document)
 
     def on_emit(self, frame: Frame, text: object) -> None:
-        """Handle an output of the document of a frame; an empty text announces a new document."""
         if text == "":
             self._forget_document(frame)
         else:
@@ -364,7 +351,6 @@ class _FrameDocuments:
                 self.document_of(frame).channel.agent = channel.agent
 
     def document_of(self, frame: Frame) -> FrameDocument:
-        """Return the document of a frame, which is added first if it is new."""
         document = self._documents.get(frame)
         if document is None:
             origin = _origin_of(frame.url)

@@ -47,10 +47,9 @@ from ._received import Held, decode_base64, parse_json
 
 
 class Ladder:
-    """Transfers of content from one document. ``downloads`` is ``None`` if the browser may not download for us.
+    """The size that the page declares is a limit as well as ``max_bytes``: each rung stops at the first byte beyond.
 
-    ``max_bytes`` is the largest content. The size that the page declares is a limit as well: each rung stops at the
-    first byte beyond. ``used`` counts the contents moved by each rung, for reports.
+    ``downloads`` is ``None`` if the browser may not download for us.
     """
 
     def __init__(
@@ -71,12 +70,7 @@ class Ladder:
         self.limits = limits
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Write content that the page's agent holds to ``path``; ``timeout`` in seconds covers all rungs: the ways
-        to take it out, which are tried in turn.
-
-        Raises :class:`~transports.errors.TransportError`, and :class:`~transports.errors.SizeMismatch` if no rung
-        delivered every byte.
-        """
+        """All rungs share ``timeout``. Raises :class:`~transports.errors.SizeMismatch` if none delivered every byte."""
         size = handle.size
         assert size is not None
         deadline = time.monotonic() + timeout
@@ -103,7 +97,6 @@ class Ladder:
         raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failures)})")
 
     def _usable_rungs(self, size: int) -> dict[str, Callable[[str, int, Path, float], Awaitable[None]]]:
-        """Return the ways to take content of this size out of the page by their names, the fastest first."""
         rungs: dict[str, Callable[[str, int, Path, float], Awaitable[None]]] = {}
         if self.downloads is not None and size >= self.limits.download_from:
             rungs["download"] = self._save_by_download
@@ -113,11 +106,7 @@ class Ladder:
         return rungs
 
     async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> bytes:
-        """Return the JSON of an answer that is a reference to a very long text (:func:`is_reference`).
-
-        The text goes through a temporary file in ``folder``. Raises :class:`~transports.errors.TooLarge` if it is
-        longer than the largest content can be (base64 is a third longer), and the errors of :meth:`save`.
-        """
+        """``answer`` is a reference to a text that is too long for an answer (:func:`is_reference`)."""
         held = parse_json(answer, Held, "a long answer")
         # Base64 makes 4 characters of 3 bytes; the rest of the JSON may need up to 1 MB.
         max_size = self._max_bytes * 4 // 3 + MB
@@ -133,11 +122,7 @@ class Ladder:
                 await self._agent.invoke("release", held.id, timeout=2.0)
 
     async def save_url(self, url: str, path: Path, *, timeout: float) -> None:
-        """Write the content of a ``blob:`` URL of the page to ``path``. Only the page itself can read such a URL.
-
-        Raises :class:`~transports.errors.TransportError` if the URL was revoked or must not be read, and
-        :class:`~transports.errors.TooLarge`.
-        """
+        """Only the page itself can read a ``blob:`` URL."""
         deadline = time.monotonic() + timeout
         if self.downloads is not None:
             try:
@@ -162,8 +147,7 @@ class Ladder:
             await self._agent.invoke("release", held.id, timeout=5)
 
     def _collect_garbage(self, size: int) -> None:
-        """Start a garbage collection in the page now and then. Blobs live until it is done, and a browser has limited
-        space for blobs, so the next download waits for it."""
+        """Blobs live until it is done, and a browser has limited space for them, so the next download waits for it."""
         self._moved += size
         if self._moved >= self.limits.collect_every:
             self._moved = 0
@@ -193,7 +177,7 @@ class Ladder:
     async def _download_slices(
         self, downloads: CdpDownloads | PlaywrightDownloads, held_id: str, size: int, path: Path, deadline: float
     ) -> None:
-        """Download content slice by slice. While one slice is downloaded, the one before is appended to ``path``."""
+        """While one slice is downloaded, the one before is appended to ``path``."""
         appending: asyncio.Future[None] | None = None
         slice_paths = [path.with_name(f"{path.name}.slice{number}") for number in range(2)]
         try:
@@ -238,11 +222,7 @@ class Ladder:
             raise
 
     async def save_stream(self, stream: str, path: Path, *, timeout: float, limit: int | None = None) -> None:
-        """Write a stream of the CDP domain IO, such as a printed page, to ``path`` and close the stream.
-
-        Raises :class:`~transports.errors.TooLarge` before it writes more than ``limit`` bytes (``None``: the largest
-        content).
-        """
+        """Closes the stream, also after too many bytes; with ``None`` as ``limit`` the largest content is allowed."""
         if limit is None:
             limit = self._max_bytes
         written = 0
@@ -257,7 +237,6 @@ class Ladder:
             await self._agent.send("IO.close", {"handle": stream}, timeout=5)
 
     async def _read_stream(self, stream: str, deadline: float) -> AsyncIterator[bytes]:
-        """Yield the content of a stream, which stays open, until ``deadline`` (:func:`time.monotonic`)."""
         chunk_size = 4 * MB
         if isinstance(self._agent, FrameAgent):
             # Its CDP messages are nested in messages of the page's session.
@@ -294,7 +273,6 @@ class Ladder:
 
 
 def _append_slice(slice_path: Path, path: Path) -> None:
-    """Append the file at ``slice_path`` to the one at ``path``, and remove it."""
     if not path.exists():
         move_file(slice_path, path)
         return
@@ -311,10 +289,7 @@ def _append_slice(slice_path: Path, path: Path) -> None:
 
 
 class Uploads:
-    """Uploads to one document. ``folder`` is for bytes that must become a file first.
-
-    With ``shares_disk`` the browser sees our files. Otherwise that is probed with the first upload.
-    """
+    """Whether the browser sees our files is probed with the first upload, unless it ``shares_disk``."""
 
     def __init__(self, agent: Agent, folder: Path, *, shares_disk: bool) -> None:
         self._agent = agent
@@ -326,10 +301,9 @@ class Uploads:
     async def prepare(
         self, payload: dict[str, Any], content: Sequence[Found], *, timeout: float
     ) -> AsyncIterator[tuple[str, list[PageObject]]]:
-        """Prepare a call for the page's agent: its JSON, and one ``<input type=file>`` for each large content.
+        """Yields the JSON of a call, and one ``<input type=file>`` for each large content.
 
-        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13). The inputs are
-        released when the block ends. Raises :class:`~transports.errors.UsageError` for content that cannot be sent.
+        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13).
         """
         if not content:
             yield encode_json(payload).decode(), []
@@ -365,8 +339,7 @@ class Uploads:
                 await self._agent.release_object(page_object)
 
     async def _element_with_file(self, path: Path, timeout: float) -> PageObject:
-        """Return an ``<input>`` of the page with the file, or an object with the same interface: a browser on another
-        machine cannot read our files, so the content travels as text."""
+        """To a browser on another machine the content travels as text, to an object like an ``<input>``."""
         if self._shares_disk is None:
             self._shares_disk = await self._sees_our_files(timeout)
         if self._shares_disk:
@@ -384,8 +357,7 @@ class Uploads:
         return buffer
 
     async def _sees_our_files(self, timeout: float) -> bool:
-        """Return whether the browser reads our disk. The probe has a random name: another machine may have a file of
-        the same path and size, but not of this name."""
+        """The probe has a random name: another machine may have a file of the same path and size."""
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix="probe-") as file:
             file.write(b"near")
             file.flush()
@@ -395,7 +367,7 @@ class Uploads:
         return element is not None
 
     async def _file_input(self, path: Path, timeout: float) -> PageObject | None:
-        """Return an ``<input>`` of the page with the file, or ``None`` if the browser does not see the same file."""
+        """Returns ``None`` if the browser does not see the same file."""
         element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
         try:
             await self._agent.set_file(element, path, timeout=timeout)
@@ -409,7 +381,6 @@ class Uploads:
 
 
 def _descriptor(binary: BinaryData) -> dict[str, object]:
-    """Return the descriptor of content in parameters; the page's agent adds the content itself."""
     descriptor: dict[str, object] = {
         **binary.extra,
         "content": None,
@@ -422,7 +393,6 @@ def _descriptor(binary: BinaryData) -> dict[str, object]:
 
 
 def _inline_bytes(binary: BinaryData) -> bytes | None:
-    """Return content that is small enough for the call itself, or ``None``."""
     max_size = 64 * 1024  # up to here, base64 in the call is faster than another round trip (measured)
     match binary.content:
         case bytes() as data if len(data) <= max_size:
@@ -435,7 +405,7 @@ def _inline_bytes(binary: BinaryData) -> bytes | None:
 
 
 def _file_with_content(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
-    """Return a file with the content. A new file in ``folder`` is removed with ``stack``."""
+    """A new file in ``folder`` is removed with ``stack``."""
     if isinstance(binary.content, LocalFile):
         return binary.content.path.resolve()
     with tempfile.NamedTemporaryFile(dir=folder, prefix="input-", delete=False) as file:

@@ -60,10 +60,7 @@ _REASONS = {
 
 
 def explain_load_failure(error: str, url: str, status: int | None = None) -> str:
-    """Return the reason of a failed navigation to ``url``, with advice if the cause is known.
-
-    ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium, ``status`` the last answer's.
-    """
+    """``error`` is the message of Playwright or Chromium's ``net::ERR_…`` code, ``status`` that of the last answer."""
     message = first_line(error)
     if status in (204, 205):
         return f"the server answers {status_phrase(status)}, so there is no page; correct the address"
@@ -87,8 +84,7 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
 
 
 async def explain_slow_load(page: Page) -> str:
-    """Return what a page that has not loaded in time waits for. Never raises; a guess after two seconds for a page that
-    hangs."""
+    """Never raises. If the page hangs, it guesses after two seconds."""
     async with _best_effort():
         if page.url == "about:blank":
             return "its server has not answered; is it the right address?"
@@ -102,26 +98,25 @@ async def explain_slow_load(page: Page) -> str:
 
 @contextlib.asynccontextmanager
 async def _best_effort() -> AsyncIterator[None]:
-    """Break the block off after two seconds, and ignore its errors: they must not hide the error that is explained."""
+    """Ends the block after two seconds or an error: nothing may hide the error that is explained."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(2.0):
             yield
 
 
 def now_at(current: str, target: str) -> str:
-    """Return the current address for a message about ``target``; empty if it is the same document."""
     if same_document(current, target):
         return ""
     return f", now at {shown_address(current)},"
 
 
 def shown_address(url: str) -> str:
-    """Return an address that a page chose for a message, without secrets and cut to 200 characters."""
+    """The address is cut to 200 characters, without its secrets."""
     return redact_url(url)[:200]
 
 
 def same_document(current: str, target: str) -> bool:
-    """Return whether a page at ``current`` is at ``target`` already. A fragment counts only if the target has one."""
+    """A fragment counts only if the target has one."""
     current_parts, target_parts = urlsplit(current), urlsplit(target)
     same_fragment = target_parts.fragment in ("", current_parts.fragment)
     return same_fragment and _document_key(current_parts) == _document_key(target_parts)
@@ -139,9 +134,7 @@ def sign_in_advice() -> str:
 
 
 async def asks_to_sign_in(frame: Frame, target: str) -> bool:
-    """Return whether the page in ``frame``, which was opened at ``target``, has a password field, or has led to the
-    address of a sign-in page: there is no sign-in yet, or it has expired. Never raises; ``False`` after two seconds for
-    a page that hangs."""
+    """True for a password field, and if the page has led to the address of a sign-in page. Never raises."""
     if _names_sign_in(frame.url) and not _names_sign_in(target):
         return True
     async with _best_effort():
@@ -157,7 +150,7 @@ def _names_sign_in(url: str) -> bool:
 
 @dataclass(slots=True)
 class PageProblems:
-    """Diagnostics of a page since its last navigation, each item as a line of at most 300 characters without secrets.
+    """Each item is a line of at most 300 characters without secrets, since the page's last navigation.
 
     ``errors`` are uncaught exceptions and violations of the page's policy, with file, line and column if known.
     ``requests`` are failed requests as ``URL: reason``. ``console`` are its lines as ``console.level: text``.
@@ -171,8 +164,7 @@ class PageProblems:
         return [*self.errors, *self.requests, *self.console]
 
     def summary(self) -> str:
-        """Return three items for a message: the first errors and requests, then the last lines of the console. Empty if
-        there are none."""
+        """Holds three items: the first errors and requests, then the last lines of the console."""
         max_items = 3
         items = [*self.errors, *self.requests][:max_items]
         free_places = max_items - len(items)
@@ -185,18 +177,17 @@ class PageProblems:
         return {name: items for name, items in kinds.items() if items}
 
     def add_error(self, text: str, url: str, line: int, column: int) -> None:
-        """Add an error and its place in a file, if known (``url`` is not empty). Lines and columns count from 1."""
+        """``url`` is empty if the place is not known. Lines and columns count from 1."""
         place = f" ({redact_url(url)}:{line}:{column})" if url else ""
         _append_item(self.errors, _shown_line(text) + place)
 
     def add_request(self, url: str, reason: str) -> None:
-        """Add a failed request. The icon that browsers request by themselves is left out."""
+        """The icon that browsers request by themselves is left out."""
         if not url.partition("?")[0].endswith("/favicon.ico"):
             _append_item(self.requests, f"{redact_url(url)}: {_shown_line(reason)}")
 
     def add_console(self, level: str, text: str, frame: Mapping[str, Any] | None = None) -> None:
-        """Add a line of the console; the oldest is dropped if there are too many. An error gets its place: that of its
-        creation if the page logged its stack, otherwise that of the logging call, ``frame``."""
+        """An error has the place of its creation if the page logged its stack, otherwise that of ``frame``."""
         place = ""
         if level == "error":
             creation = _STACK_FRAME.search(text)
@@ -209,9 +200,7 @@ class PageProblems:
 
 
 def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -> NotAbpApp:
-    """Return the error for a page that is not an app, with its diagnostics: the first three in the message, all in
-    ``details``. ``advice`` is left out if a script error explains the ``fault``. For a page that asks to sign in
-    (``sign_in``), that is the explanation."""
+    """A page that asks to sign in has no other fault. ``advice`` is left out if a script error explains the fault."""
     if sign_in:
         return NotAbpApp(f"{fault}; {sign_in_advice()}", code="PERMISSION_REQUIRED", details=problems.as_details())
     parts = [fault]
@@ -223,10 +212,7 @@ def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -
 
 
 async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
-    """Return the diagnostics of ``page``, or of ``frame`` if that has a process of its own, within two seconds.
-
-    Never raises. For a page that is gone or hangs, the result is incomplete.
-    """
+    """Never raises. For a page that is gone or hangs, the result is incomplete after two seconds."""
     problems = PageProblems()
     async with _best_effort():
         try:
@@ -239,7 +225,7 @@ async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
 
 
 async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems) -> None:
-    """Read the records of the browser over CDP: it repeats them as events whenever the domains are enabled."""
+    """The browser repeats its records as events whenever the domains are enabled."""
 
     def on_exception(event: Mapping[str, Any]) -> None:
         details = event["exceptionDetails"]
@@ -276,7 +262,6 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
 
 
 async def _read_with_playwright(page: Page, problems: PageProblems) -> None:
-    """Read what Playwright has recorded of the page, for browsers without CDP."""
     for error in await page.page_errors():
         text = error.message
         if error.name:
@@ -309,8 +294,7 @@ def _shown_line(text: str) -> str:
 
 
 def app_fault(app: AppState, protocol: str, waited: float) -> str:
-    """Return the fault of the page ``waited`` seconds after it loaded, in words; empty if its ``window.abp`` is
-    complete. ``protocol`` is the one that was looked for: ``abp``, ``webmcp`` or ``auto``."""
+    """Empty if ``window.abp`` is complete. ``protocol`` may be ``auto``; ``waited`` is in seconds."""
     if app.threw:
         return f"has a window.abp that throws: {app.threw[:200]}"
     if not app.present:
@@ -332,7 +316,6 @@ def app_fault(app: AppState, protocol: str, waited: float) -> str:
 
 
 def refused_page(app: AppState, status: int | None, url: str) -> str:
-    """Return the server's refusal of the page, in words; empty if the page has an app or the status is no failure."""
     has_app = app.present or app.threw
     if has_app or status is None:
         return ""
@@ -352,7 +335,6 @@ def _status_advice(status: int) -> str:
 
 
 def advice_for(app: AppState, protocol: str, status: int | None) -> str:
-    """Return the advice for a page without an app of the ``protocol``; ``status`` is that of its document."""
     if status == _UPGRADE:
         return "use ws:// for a WebSocket"
     if protocol != "webmcp":

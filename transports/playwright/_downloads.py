@@ -41,7 +41,7 @@ MB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of moving content out of a page: sizes in bytes, times in seconds."""
+    """Sizes are in bytes, times in seconds."""
 
     #: Chromium silently drops more than ten downloads a second from one frame.
     per_second: int = 9
@@ -70,7 +70,7 @@ LIMITS = Limits()
 
 
 class ByteLimits(NamedTuple):
-    """Bytes of the largest file that an app may download, and of all its files that are not taken yet."""
+    """``total`` is that of all files that are not taken yet."""
 
     file: int
     total: int | None = None
@@ -81,11 +81,11 @@ _NAME_LENGTH = 20
 
 
 class GrowingFile:
-    """Early name ``path`` for the file of a download, set while the browser still writes the file, if possible.
+    """Gives the file of a download its name ``path`` while the browser still writes it, if possible.
 
-    Chromium begins with a hidden file in ``temporary``, the folder for its temporary files, and renames it when its
-    writer pauses, which may be at the very end. So create this object before the download begins: a single new file
-    there is assumed to be the download's. :meth:`take` corrects a wrong guess.
+    Chromium begins with a hidden file in ``temporary`` and renames it when its writer pauses, which may be at the very
+    end. So create this object before the download begins: a single new file there is assumed to be the download's.
+    :meth:`take` corrects a wrong guess.
     """
 
     def __init__(self, path: Path, temporary: Path) -> None:
@@ -100,10 +100,7 @@ class GrowingFile:
             spawn(self._look_for_file(), self._looking)
 
     async def take(self, written: Path) -> None:
-        """Give the file that the browser has written its name.
-
-        Raises :class:`RungUnusable` if it is not here: a browser of a snap, or in a container, has folders of its own.
-        """
+        """Raises :class:`RungUnusable` for a file elsewhere: a browser in a snap or container has its own folders."""
         await cancel_and_wait(self._looking)
         try:
             await in_thread(_replace_file, written, self._path)
@@ -121,9 +118,7 @@ class GrowingFile:
                 await asyncio.sleep(0.003)
 
     def _link_single_new_file(self) -> bool:
-        """Return whether there is a single new file, to which ``path`` is linked now.
-
-        It is called on the event loop: a thread could do it after :meth:`drop`."""
+        """Called on the event loop: a thread could do it after :meth:`drop`."""
         new_files = self._hidden_files() - self._files_before
         if len(new_files) != 1:
             return False
@@ -155,14 +150,11 @@ def move_file(source: Path, target: Path) -> None:
 
 
 class RungUnusable(Exception):
-    """Raised if a rung of the ladder cannot be used here; the next one may work. Never leaves this package."""
+    """The next rung of the ladder may work. Never leaves this package."""
 
 
 def remaining(deadline: float) -> float:
-    """Return the seconds until ``deadline``, a value of :func:`time.monotonic`.
-
-    Raises :class:`~transports.errors.CallTimeout` if it has passed.
-    """
+    """Raises :class:`~transports.errors.CallTimeout` if it has passed. ``deadline`` is of :func:`time.monotonic`."""
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise CallTimeout("the content could not be taken out of the page in time; raise ABP_DOWNLOAD_TIMEOUT")
@@ -171,9 +163,7 @@ def remaining(deadline: float) -> float:
 
 @dataclass(eq=False, slots=True)
 class _Saving:
-    """The download of :meth:`CdpDownloads.save` that is under way: its new ``name``, and the ``limit`` in bytes.
-
-    Once it has ``begun``, ``guid`` is the browser's id of it. The result of ``state`` is the one in which it ends.
+    """Once it has ``begun``, ``guid`` is the browser's id of it. The result of ``state`` is the one in which it ends.
     ``has_ended`` stays false for a download over its limit, which still runs.
     """
 
@@ -188,11 +178,9 @@ class _Saving:
 class CdpDownloads:
     """Downloads from one page over CDP, one at a time.
 
-    ``slots`` are shared by all pages of the browser. ``folder`` is the download folder of the context if other sessions
-    have pages in it too, and ``temporary`` is the browser's folder for temporary files. ``on_save()`` is called before
-    each download. ``on_app_download(event, folder)`` is called for every download that was not started here, with the
-    download folder of this page. The app's own files go to ``app_folder``, which the caller removes once the page is
-    closed: until then Chromium creates it again for a download that was cancelled.
+    ``slots`` are shared by all pages of the browser. ``folder`` is given if other sessions share the context.
+    ``on_app_download(event, folder)`` is called for every download that was not started here. The caller removes
+    ``app_folder`` once the page is closed: until then Chromium creates it again for a cancelled download.
     """
 
     def __init__(
@@ -232,7 +220,7 @@ class CdpDownloads:
         browser.on("Browser.downloadProgress", self._on_progress)
 
     def close(self) -> None:
-        """Stop listening to the browser, except for the end of downloads that it has not cancelled yet."""
+        """Downloads that the browser has not cancelled yet are still awaited."""
         self.browser.remove_listener("Browser.downloadWillBegin", self._on_started)
         self._closed = True
         for guid, (folder, _) in self._cancelled.items():
@@ -244,27 +232,23 @@ class CdpDownloads:
             self.browser.remove_listener("Browser.downloadProgress", self._on_progress)
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
-        """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
-        ``agent`` belongs to the document with the URL.
+        """``agent`` belongs to the document with the ``url``. ``size`` need not be exact.
 
-        Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports more than
-        ``limit`` bytes, :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL, and
-        :class:`~transports.errors.TransportError` if the page is lost.
+        Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports too many
+        bytes, and :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL.
         """
         await self._save_click(agent, path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
 
     async def save_held(
         self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
     ) -> None:
-        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does, with one call
-        into the page."""
+        """``size`` is that of the whole content. There is one call into the page."""
         limit = end - start
         await self._save_click(agent, path, "download", held_id, start, end, size=size, limit=limit, deadline=deadline)
 
     async def _save_click(
         self, agent: Agent, path: Path, method: str, *args: object, size: int, limit: int, deadline: float
     ) -> None:
-        """Let the agent's ``method`` click a download link with a name of ours, and move the file to ``path``."""
         async with self._lock, self._slots:
             await self._pace(size)
             folder = self._shared_folder or path.parent
@@ -296,14 +280,14 @@ class CdpDownloads:
                     await self.set_folder(self.app_folder)
 
     async def watch_driver(self) -> None:
-        """Send a command each second, since the end of the driver shows only in commands: then the page is lost."""
+        """The end of the driver shows only in commands, so one is sent each second."""
         with contextlib.suppress(TransportError):
             while True:
                 await asyncio.sleep(1.0)
                 await self._send_command("Browser.getVersion", {}, timeout=10)
 
     async def _give_up(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
-        """Cancel a download, also one that has not begun yet, and remove its file."""
+        """Cancels also a download that has not begun yet."""
         # This has no effect on a download that has begun. Any other is cancelled when it begins.
         drop(saving.begun)
         if saving.begun.cancelled():
@@ -317,9 +301,7 @@ class CdpDownloads:
             await self.cancel(saving.guid, folder)
 
     async def _pace(self, size: int) -> None:
-        """Wait until the browser accepts another download from this page.
-
-        Raises :class:`RungUnusable` if content of this ``size`` goes faster by another rung than by waiting."""
+        """Raises :class:`RungUnusable` if content of this ``size`` goes faster by another rung than by waiting."""
         if len(self._recent_starts) == self.limits.per_second:
             oldest = self._recent_starts[0]
             wait = oldest + 1.0 - time.monotonic()
@@ -333,7 +315,7 @@ class CdpDownloads:
         return self._shared_folder is not None
 
     async def set_folder(self, folder: Path) -> None:
-        """Set the folder for downloads of this browser context; files are named by their ids."""
+        """Applies to the whole browser context. The browser names files by their ids."""
         folder = self._shared_folder or folder
         if self._folder == folder:
             return
@@ -347,10 +329,10 @@ class CdpDownloads:
         self._folder = folder
 
     async def _wait_for_start(self, agent: Agent, began: asyncio.Future[None], deadline: float) -> None:
-        """Wait until a download begins. Raises :class:`RungUnusable` if it does not in time.
+        """Raises :class:`RungUnusable` if the download does not begin in time.
 
-        A download in a frame never gets the long timeout: a frame that may not download gives no event, whatever worked
-        before."""
+        In a frame the time is always short: a frame that may not download gives no event, whatever worked before.
+        """
         in_frame = agent is not self._agent
         start_timeout = self.limits.start
         if self._has_worked and not in_frame:
@@ -364,14 +346,13 @@ class CdpDownloads:
             self._has_worked = True
 
     async def _wait_for_end(self, agent: Agent, ended: asyncio.Future[str], deadline: float) -> None:
-        """Wait until a download is completed. Raises :class:`RungUnusable` if it ends in another state."""
         state = await agent.with_deadline(asyncio.shield(ended), "a download", timeout=remaining(deadline))
         if state != "completed":
             raise RungUnusable(f"the browser {state} the download")
 
     @listener
     def _on_started(self, event: dict[str, Any]) -> None:
-        """Match a download that begins with one of ours by its name. The app's own downloads arrive here too."""
+        """The app's own downloads arrive here too; ours are known by their name."""
         guid = event["guid"]
         # Without an ending that the browser has added.
         name = event["suggestedFilename"][:_NAME_LENGTH]
@@ -396,7 +377,6 @@ class CdpDownloads:
 
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
-        """Note the end of our download, or that it exceeds its limit. Remove the files of a cancelled one."""
         guid = event["guid"]
         has_ended = event["state"] != "inProgress"
         if has_ended:
@@ -412,10 +392,10 @@ class CdpDownloads:
             saving.state.set_exception(too_large(saving.limit))
 
     async def cancel(self, guid: str, folder: Path) -> None:
-        """Cancel a download and remove its files. This takes four seconds at most.
+        """Takes four seconds at most.
 
-        If the browser has not reported the end by then, it may still write. Its files are then removed when it reports
-        the end or disconnects, even after the end of the session.
+        If the browser has not reported the end by then, the files are removed when it does or disconnects, even after
+        the end of the session.
         """
         # The browser holds the file open until it reports the end, and then renames it.
         new_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -435,7 +415,6 @@ class CdpDownloads:
             browser.once("disconnected", listener(lambda _: self._forget_cancelled(guid)))
 
     def _forget_cancelled(self, guid: str) -> None:
-        """Remove the files of a cancelled download that writes no more."""
         if guid not in self._cancelled:
             return
         folder, ended = self._cancelled.pop(guid)
@@ -455,8 +434,7 @@ def _new_name() -> str:
 
 
 def check_blob_url(url: str) -> None:
-    """Raise :class:`~transports.errors.ProtocolError` unless ``url`` is a ``blob:`` URL: any other could lead to an
-    endless file."""
+    """Any other URL could lead to an endless file."""
     if not url.startswith("blob:"):
         raise ProtocolError("the page offered its content at a URL other than blob:")
 
@@ -467,16 +445,13 @@ def _remove_written(guid: str, folder: Path) -> None:
 
 
 def is_over(progress: Mapping[str, Any], limit: int) -> bool:
-    """Return whether the received or the total bytes of a download exceed ``limit``; ``progress`` is the event of CDP.
-
-    The total is 0 while it is unknown.
-    """
+    """``progress`` is the event of CDP. Its total is 0 while it is unknown."""
     size: float = max(progress.get("receivedBytes", 0), progress.get("totalBytes", 0))
     return size > limit
 
 
 class PlaywrightDownloads:
-    """Downloads from one page over Playwright, one at a time. ``slots`` are shared by all pages of the browser."""
+    """One download at a time. ``slots`` are shared by all pages of the browser."""
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
         self.limits = LIMITS
@@ -492,13 +467,9 @@ class PlaywrightDownloads:
         return url == self._url
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
-        """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
-        ``agent`` belongs to the document with the URL.
+        """As :meth:`CdpDownloads.save`, but :class:`RungUnusable` is raised at once after the first refusal.
 
-        Raises :class:`RungUnusable`, at once after the first refusal, :class:`~transports.errors.TooLarge` for a file
-        of more than ``limit`` bytes, and :class:`~transports.errors.TransportError` if the page is lost. Playwright
-        reports no progress, so a file is measured at its end. It is no larger than the blob that the browser holds
-        already.
+        Playwright reports no progress: a file is measured at its end. The blob in the browser is no smaller.
         """
         if size < self.limits.wait_from:
             raise RungUnusable("too small to be worth a download")
@@ -526,7 +497,6 @@ class PlaywrightDownloads:
     async def save_held(
         self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
     ) -> None:
-        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does."""
         url = await agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
         if not url:
             raise RungUnusable("the page replaced URL.createObjectURL")
@@ -560,11 +530,7 @@ async def _take_file(download: Download, path: Path) -> None:
 
 
 class AppDownloads:
-    """The app's own downloads, each identified by the browser's ``guid``.
-
-    ``on_started(guid, url, name, frame)`` returns whether the file is wanted, ``on_window(frame)`` hears of windows.
-    A download is cancelled if it is unwanted, or if it exceeds one of the ``limits``.
-    """
+    """``on_started(guid, url, name, frame)`` returns whether a file is wanted, ``on_window(frame)`` notes windows."""
 
     def __init__(self, agent: PageAgent, downloads: CdpDownloads, limits: ByteLimits) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
@@ -588,12 +554,11 @@ class AppDownloads:
         agent.cdp.on("Page.frameAttached", lambda event: self._frame_ids.append(event["frameId"]))
 
     async def prepare(self) -> None:
-        """Set the download folder. Called before the app's first script."""
+        """Called before the app's first script."""
         await self._downloads.set_folder(self.folder)
 
     @listener
     def _on_target(self, event: dict[str, Any]) -> None:
-        """Follow a window or a frame of the page."""
         target = event["targetInfo"]
         target_id = target["targetId"]
         is_in_own_context = not self._downloads.shared and target.get("browserContextId") == self._downloads.context_id
@@ -612,8 +577,7 @@ class AppDownloads:
             self._unattributed[event["guid"]] = event
 
     def _attribute(self, progress: Mapping[str, Any]) -> None:
-        """Begin a download from an unknown frame once its file is in our folder, which is no other session's. The
-        browser announces no frames of windows, and reports the downloads of all sessions."""
+        """The browser reports the downloads of all sessions, but no frames of windows. A file in our folder is ours."""
         guid = progress["guid"]
         started = self._unattributed[guid]
         is_ours = any((self.folder / name).exists() for name in (f"{guid}.crdownload", guid))
@@ -631,7 +595,6 @@ class AppDownloads:
 
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
-        """Note the end of a download of the app, or break it off if it exceeds a limit."""
         guid = event["guid"]
         if guid in self._unattributed:
             self._attribute(event)
@@ -671,10 +634,8 @@ class AppDownloads:
         self._downloads.cancel_in_background(guid, folder)
 
     async def wait(self, guid: str) -> int:
-        """Wait for the end of a download and return its size in bytes.
-
-        Raises :class:`~transports.errors.TransportError` if the browser cancelled it, and
-        :class:`~transports.errors.TooLarge` over the limit; then its file is removed.
+        """Returns the size in bytes. Over the limit the file is removed, and :class:`~transports.errors.TooLarge`
+        raised.
         """
         ended, _ = self._running[guid]
         written = await asyncio.shield(ended)
@@ -714,7 +675,7 @@ class AppDownloads:
         self._downloads.cancel_in_background(guid, folder)
 
     async def aclose(self) -> None:
-        """Cancel downloads under way, and remove files that were not taken. This takes a few seconds at most."""
+        """Removes files that were not taken. This takes a few seconds at most."""
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
 

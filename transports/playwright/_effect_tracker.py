@@ -52,9 +52,9 @@ Detail: TypeAlias = dict[str, JSONValue]
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """A window of a call. ``frame`` is the id of its frame in CDP, once it is known. ``changed`` is set whenever it may
-    show something else. ``navigations`` counts those that have begun, ``is_loading`` is true until the latest has
-    ended. ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there."""
+    """``frame`` is its id in CDP, once it is known. ``changed`` is set whenever the window may show something else.
+    ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there.
+    """
 
     page: Page
     call: CallEffects
@@ -73,8 +73,7 @@ class Window:
         self.changed.set()
 
     def end_loading(self) -> None:
-        """Note the end of a navigation that shows nothing, unless another one begins within half a second. The download
-        that it may have become is reported apart."""
+        """Another navigation may begin within half a second."""
         ended_navigation = self.navigations
 
         def end() -> None:
@@ -84,7 +83,6 @@ class Window:
         asyncio.get_running_loop().call_later(0.5, end)
 
     def show(self) -> None:
-        """Note that the latest navigation has ended: the window may show its content."""
         self.is_loading = False
         self.changed.set()
 
@@ -102,7 +100,7 @@ class Window:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it may still show a file: it waits for its server, or a busy browser has not told what it shows."""
+        """It may still show a file: it waits for its server, or a busy browser has not told what it shows."""
         if self.page.is_closed():
             return False
         return self.is_loading or self.page.url not in ("", "about:blank", self.shown)
@@ -114,8 +112,7 @@ class Window:
             return True
 
     async def is_blank(self) -> bool:
-        """Return whether the window is at the blank page and has nothing written into it. The browser is asked in any
-        case: its events of a navigation that the app has begun come before its answer."""
+        """The browser is asked in any case: its events of a navigation that the app has begun come first."""
         try:
             has_content = await self.page.evaluate("document.title !== '' || Boolean(document.body?.hasChildNodes())")
         except Error:  # it is leaving
@@ -123,7 +120,7 @@ class Window:
         return self.page.url == "about:blank" and not has_content
 
     async def press_save(self) -> bool:
-        """Press the save button of the PDF viewer. Returns false while the viewer is not ready."""
+        """Returns false while the PDF viewer is not ready."""
         for frame in self.page.frames:
             if frame.url.startswith("chrome-extension:") and await frame.evaluate(_SAVE_PDF):
                 return True
@@ -132,11 +129,7 @@ class Window:
 
 @dataclass(slots=True, eq=False)
 class _Output:
-    """Pending content of a call; ``what`` names it in warnings.
-
-    A call fails without a ``required`` output; other outputs may come with a later call. ``on_discard`` cancels work
-    whose result is no longer wanted. ``is_late`` is true for content that began before the call.
-    """
+    """A call fails without a ``required`` output. ``is_late`` is true for content that began before the call."""
 
     task: asyncio.Future[BinaryData]
     what: str
@@ -147,10 +140,8 @@ class _Output:
 
 @dataclass(slots=True, eq=False)
 class CallEffects:
-    """Side effects of one call so far. ``id`` is ``None`` for effects outside any call.
-
-    ``effects`` holds the first 100, ``overflow`` counts the rest. ``refused`` counts windows that were closed at once,
-    ``dropped`` downloads that were too many, ``given_up`` those that were announced and never began.
+    """``id`` is ``None`` for effects outside any call. ``effects`` holds the first 100, ``overflow`` counts the rest.
+    ``refused`` counts windows, ``dropped`` downloads that were too many, ``given_up`` downloads that never began.
     """
 
     id: str | None
@@ -170,7 +161,7 @@ class CallEffects:
         return not any((*counts, self.effects, self.warnings, self.outputs, self.expected))
 
     def as_effects(self) -> tuple[SideEffect, ...]:
-        """Return the effects for a result; those beyond the limit are summed up in one of the kind ``more``."""
+        """Those beyond the limit are summed up in one of the kind ``more``."""
         effects = [SideEffect(kind, self.id, detail) for kind, detail in self.effects]
         if self.overflow:
             effects.append(SideEffect("more", self.id, {"count": self.overflow}))
@@ -179,12 +170,11 @@ class CallEffects:
 
 @dataclass(slots=True, eq=False)
 class ExpectedEffect:
-    """An effect that was announced and is about to begin.
-
-    ``place`` identifies it: a download link (``""``), a window (``"window"``), the navigation of a frame (the frame's
-    id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait`` seconds later, and its call waits
-    for it until ``until`` (loop time). ``begun`` is done once it has begun or is given up, at the latest by ``timer``.
-    ``is_late`` is true if it began before the call, ``is_counted`` if a warning counts it in case it never begins.
+    """``place`` identifies it: a download link (``""``), a window (``"window"``), the navigation of a frame (the
+    frame's id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait`` seconds later, and its call
+    waits for it until ``until`` (loop time). ``begun`` is done once it has begun or is given up, at the latest by
+    ``timer``. ``is_late`` is true if it began before the call, ``is_counted`` if a warning counts it in case it never
+    begins.
     """
 
     call: CallEffects
@@ -204,10 +194,7 @@ class ExpectedEffect:
 
 
 class EffectTracker:
-    """Tracker of the side effects of one page, by call.
-
-    ``lost`` is done once the app is gone. ``emit`` is called with events, ``release`` with unwanted content.
-    """
+    """``lost`` is done once the app is gone."""
 
     def __init__(
         self,
@@ -233,7 +220,7 @@ class EffectTracker:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def current_call(self, call_id: str | None = None) -> CallEffects:
-        """Return the call with this id if it is under way, or the latest call, or :attr:`unattributed`."""
+        """The call with this id if it is under way, or the latest call, or :attr:`unattributed`."""
         if call_id is not None and call_id in self._calls:
             return self._calls[call_id]
         return next(reversed(self._calls.values()), self.unattributed)
@@ -246,7 +233,7 @@ class EffectTracker:
         return call
 
     def end_call(self, call: CallEffects) -> None:
-        """Stop tracking a call. Outputs that are not in its reply wait for the next call."""
+        """Outputs that are not in its reply wait for the next call."""
         self._calls.pop(call.id or "", None)
         for output in call.outputs:
             self._defer(output)
@@ -254,7 +241,7 @@ class EffectTracker:
         self.unattributed.overflow = 0
 
     def has_effects_for(self, call: CallEffects) -> bool:
-        """Return whether :meth:`settle` has anything to add to the reply to a call, or to wait for."""
+        """Whether :meth:`settle` has anything to add to the reply, or to wait for."""
         return bool(not call.is_empty or self.unattributed.outputs or self.unattributed.warnings or self._discarded)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
@@ -293,7 +280,6 @@ class EffectTracker:
         reply.effects = call.as_effects()
 
     async def _wait_for_expected(self, call: CallEffects, deadline: float) -> None:
-        """Wait until the announced effects of a call have begun or are given up, until ``deadline`` (loop time)."""
         now = asyncio.get_running_loop().time
         replied_at = now()
         while call.expected and not self._lost.done():
@@ -307,7 +293,6 @@ class EffectTracker:
             await asyncio.wait((*begun, self._lost), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     def _take_warnings(self, call: CallEffects) -> list[str]:
-        """Return the warnings for the reply to a call, also about effects that were refused, dropped or too slow."""
         warnings = [*self.unattributed.warnings, *call.warnings]
         self.unattributed.warnings.clear()
 
@@ -334,7 +319,6 @@ class EffectTracker:
         return warnings
 
     async def _is_finished(self, output: _Output, timeout: float) -> bool:
-        """Wait up to ``timeout`` seconds for an output, and return whether it is there."""
         futures: list[asyncio.Future[Any]] = [output.task]
         # A download gives no event when its page is lost, so that it would be waited for in vain.
         if not output.required:
@@ -343,9 +327,7 @@ class EffectTracker:
         return output.task.done()
 
     def _take_contents(self, output: _Output, warnings: list[str], *, is_late: bool) -> list[BinaryData]:
-        """Return the content of a finished output; none if it failed.
-
-        Adds a warning if it failed or is late. Raises the error of a required output."""
+        """An output that failed gives a warning, or its error if it is required."""
         try:
             content = output.task.result()
         except Exception as error:
@@ -362,7 +344,7 @@ class EffectTracker:
         return [content]
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
-        """Return the contents that began before the call and are finished; the others wait for a later call."""
+        """Contents that are not finished wait for a later call."""
         deferred = self.unattributed.outputs
         self.unattributed.outputs = []
         contents: list[BinaryData] = []
@@ -380,7 +362,7 @@ class EffectTracker:
     # --- records and outputs ------------------------------------------------------------------------------------------
 
     def record(self, call: CallEffects, kind: str, detail: Detail) -> bool:
-        """Record an effect of the call. Returns ``False`` if the call has 100 already: then it is only counted."""
+        """Returns ``False`` if the call has 100 already: then the effect is only counted."""
         if len(call.effects) >= 100:
             call.overflow += 1
             return False
@@ -390,7 +372,7 @@ class EffectTracker:
         return True
 
     def warn(self, call: CallEffects, text: str) -> None:
-        """Add a warning to the result of the call, or of the next one, once; of a call, 20 at most."""
+        """A call has each text once, and 20 at most."""
         if text not in call.warnings and len(call.warnings) < 20:
             call.warnings.append(text)
 
@@ -407,7 +389,6 @@ class EffectTracker:
         is_late: bool = False,
         on_discard: Callable[[], None] = lambda: None,
     ) -> None:
-        """Add content to the call, ready once ``work`` is done. The other arguments are those of :class:`_Output`."""
         output = _Output(self.spawn(work), what, required, on_discard, is_late)
         if call.id in self._calls:
             call.outputs.append(output)
@@ -424,7 +405,7 @@ class EffectTracker:
             call.dropped += 1
 
     def _defer(self, output: _Output) -> None:
-        """Keep an output for the next call. Of too many, the oldest is discarded."""
+        """Of too many, the oldest is discarded."""
         max_deferred = 8
         output.required = False
         self.unattributed.outputs.append(output)
@@ -434,7 +415,6 @@ class EffectTracker:
             self._discard(oldest)
 
     def _discard(self, output: _Output) -> None:
-        """Cancel an output that is not finished. Let the page drop the content of a finished one."""
         if not output.task.done():
             output.task.cancel()
             output.on_discard()
@@ -444,14 +424,13 @@ class EffectTracker:
                 self.spawn(self._release(content))
 
     def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
-        """Run work in the background; :meth:`aclose` cancels it. Its errors are never reported by asyncio."""
+        """:meth:`aclose` cancels the work. asyncio never reports its errors."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
         return task
 
     def _on_task_done(self, task: asyncio.Future[Any]) -> None:
-        """Forget a task. Log its error, unless it is one of ours or of Playwright."""
         self._tasks.discard(task)
         if task.cancelled():
             return
@@ -476,9 +455,10 @@ class EffectTracker:
         is_late: bool = False,
         is_counted: bool = False,
     ) -> ExpectedEffect | None:
-        """Let the call's reply wait for this effect, which begins in ``wait`` seconds, ``timeout`` seconds longer at
-        most. The other arguments are those of :class:`ExpectedEffect`. Returns ``None``, and does not wait, if the call
-        waits for a hundred others (docs/security.md)."""
+        """The effect begins in ``wait`` seconds, and the call's reply waits for it ``timeout`` seconds longer at most.
+
+        Returns ``None`` if the call waits for a hundred others (docs/security.md).
+        """
         if len(call.expected) >= 100:
             return None
 
@@ -492,20 +472,18 @@ class EffectTracker:
         return expected
 
     def expect_navigation(self, call: CallEffects, frame: str) -> None:
-        """Let the call's reply wait for the latest navigation of a frame, which may become a download."""
+        """A navigation may become a download. Only the latest of a frame counts."""
         earlier = self.find_expected(frame)
         if earlier is not None:
             self.mark_begun(earlier)
         self.expect(call, frame, {}, timeout=LOAD_TIMEOUT)
 
     def mark_received(self, number: int) -> None:
-        """Stop waiting for the events of an app's frame up to this number."""
         for expected in tuple(self._expected):
             if expected.place == "event" and expected.number <= number:
                 self.mark_begun(expected)
 
     def take_expected(self, *places: str) -> ExpectedEffect | None:
-        """Remove and return the effect that is expected at one of these places, which are tried in this order."""
         for place in places:
             expected = self.find_expected(place)
             if expected is not None:
@@ -514,7 +492,7 @@ class EffectTracker:
         return None
 
     def find_expected(self, place: str) -> ExpectedEffect | None:
-        """Return the oldest effect at this place of a call under way, or else of a call that has ended."""
+        """Effects of calls under way come first."""
         matching = [expected for expected in self._expected if expected.place == place]
         return min(matching, key=lambda expected: expected.call.id not in self._calls, default=None)
 
@@ -524,7 +502,6 @@ class EffectTracker:
         self.mark_begun(expected)
 
     def mark_begun(self, expected: ExpectedEffect) -> None:
-        """Stop waiting for an expected effect that has begun or is given up."""
         if expected in self._expected:
             self._expected.remove(expected)
         expected.call.expected.discard(expected)
@@ -542,10 +519,9 @@ async def _ready(content: BinaryData) -> BinaryData:
 
 
 class Windows:
-    """Windows opened by one page. They are closed at the end of their call; their content may become an output.
+    """Windows are closed at the end of their call; their content may become an output.
 
-    The page announces each window (:meth:`on_window_open`) before the browser opens it. ``take_pdf(guid, name)``
-    returns the file of a download once it has ended; it is ``None`` if files are not received.
+    ``take_pdf(guid, name)`` returns the file of a download once it has ended; it is ``None`` if files are not received.
     """
 
     def __init__(self, agent: PageAgent, tracker: EffectTracker) -> None:
@@ -558,21 +534,16 @@ class Windows:
         self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
 
     async def aclose(self) -> None:
-        """Close the windows that are still open, such as those opened since the latest call."""
         await asyncio.gather(*(close_quietly(window.page) for window in self._open_windows))
 
     def watch(self, page: Page, on_window: Callable[[Page], None]) -> None:
-        """Follow the windows that ``page`` opens, and their own windows. ``on_window`` is called for each, and for
-        ``page``.
-
-        Other pages of the context are not touched.
-        """
+        """``on_window`` is called for ``page``, its windows and theirs. Other pages of the context are not touched."""
         self._on_window = on_window
         on_window(page)
         listen(page, "popup", self._on_popup)
 
     def on_window_open(self, event: dict[str, Any]) -> None:
-        """Record a window from the event ``Page.windowOpen``: ``window.open``, or a link or form with a target."""
+        """``Page.windowOpen`` comes before the window: from ``window.open``, or from a link or form with a target."""
         detail: Detail = {"url": redact_url(event["url"])[:MAX_TEXT]}
         call = self._tracker.current_call()
         if self._tracker.record(call, "popup", detail):
@@ -580,11 +551,10 @@ class Windows:
             self._tracker.expect(call, "window", detail, timeout=timeout)
 
     def on_target(self, frame: str) -> None:
-        """Remember the call under way as the owner of a new window."""
         self.owners[frame] = self._tracker.current_call()
 
     def on_download(self, frame: str, guid: str, name: str) -> bool:
-        """Note a download of a window. Returns true if it is the PDF that the window shows."""
+        """Returns true for the PDF that the window shows."""
         for window in self._open_windows:
             if window.frame != frame:
                 continue
@@ -596,16 +566,14 @@ class Windows:
         return False
 
     def expect_content(self, call: CallEffects) -> None:
-        """Let the call, which has answered, wait for its windows that are blank or on their way to another address: an
-        app may open a window at once and send it to its file later."""
+        """An app may open a window at once and send it to its file after its answer."""
         for window in call.windows:
             expected = self._tracker.expect(call, "content", {})
             if expected is not None:
                 self._tracker.spawn(self._follow_window(window, expected))
 
     def close_windows_of(self, call: CallEffects) -> None:
-        """Close the windows of a call that has ended, and those of no call. A window that may still show a file stays
-        until the next call ends."""
+        """A window that may still show a file stays until the next call ends."""
         unfinished = [window for window in call.windows if window.is_unfinished]
         for window in (*call.windows, *self._tracker.unattributed.windows):
             if window not in unfinished:
@@ -639,7 +607,6 @@ class Windows:
         self._add_window(page, expected)
 
     def _add_window(self, page: Page, expected: ExpectedEffect) -> None:
-        """Follow a window for the call that opened it, or for no call if that call has ended."""
         call = expected.call
         if self._tracker.current_call(call.id) is not call:
             call = self._tracker.unattributed
@@ -656,7 +623,6 @@ class Windows:
         self._tracker.spawn(self._follow_window(window, expected))
 
     async def _watch_frame(self, window: Window) -> None:
-        """Watch the navigations of a window over CDP, which reports more of them than Playwright."""
         session = await window.page.context.new_cdp_session(window.page)
         target = await session.send("Target.getTargetInfo")
         frame = str(target["targetInfo"]["targetId"])
@@ -677,8 +643,6 @@ class Windows:
         window.changed.set()
 
     async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
-        """Capture the content of a window as soon as it shows some. In any case, its call stops waiting for
-        ``expected``."""
         try:
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(LOAD_TIMEOUT):
@@ -690,7 +654,6 @@ class Windows:
             self._tracker.mark_begun(expected)
 
     async def _wait_for_content(self, window: Window, expected: ExpectedEffect) -> None:
-        """Wait until a window shows something, is closed, or has become a download."""
         followed_at = asyncio.get_running_loop().time()
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
@@ -706,7 +669,7 @@ class Windows:
                     await window.changed.wait()
 
     async def _capture(self, window: Window) -> None:
-        """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin."""
+        """A ``blob:`` URL, or a PDF of the app's own origin, becomes an output."""
         url = window.page.url
         if url.startswith("blob:"):
             self._tracker.add_output(window.call, self._take_blob(url), "the content of a window")
@@ -718,10 +681,6 @@ class Windows:
             self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:MAX_TEXT]})")
 
     async def _take_blob(self, url: str) -> BinaryData:
-        """Return the content of an object URL of the page.
-
-        Raises :class:`~transports.errors.TransportError` if the page is too busy or no longer has it.
-        """
         text = await self._agent.invoke("blobOfUrl", url, timeout=LOAD_TIMEOUT, returns=str)
         blobs = parse_json(text, list[Held], "the content of a window")
         if not blobs:
@@ -730,11 +689,7 @@ class Windows:
         return BinaryData(Handle(f"{HELD}{blob.id}", blob.size), blob.type or None)
 
     async def _save_shown_pdf(self, window: Window) -> BinaryData:
-        """Let the browser's viewer save the PDF that it shows, as its button does: the browser takes it from its cache.
-
-        The PDF is not requested again here, as the answer to a form, or to a link that works once, cannot be. Raises
-        :class:`~transports.errors.TransportError`.
-        """
+        """The viewer saves the PDF from its cache: an answer to a form cannot be requested again."""
         failure = TransportError("the browser did not hand it over; let the app download or answer it")
         if self.take_pdf is None:
             raise failure
@@ -753,5 +708,5 @@ class Windows:
 
 
 def is_loaded(url: str) -> bool:
-    """Return whether a browser loads this address, and does not hand it to another program."""
+    """A browser hands other addresses to another program."""
     return url.startswith(("http", "blob", "data"))

@@ -56,12 +56,7 @@ _NOT_PRINTED = {"frameprint": "a frame", "windowprint": "a window"}
 
 
 class PageEffects:
-    """The side effects of one page and its windows: listeners, answers and outputs.
-
-    ``emit`` is called with events, ``release`` with unwanted content; ``print_page`` makes a PDF of the page in its
-    current state. ``limits`` are those of the app's downloads. In a page that belongs to the caller, dialogs, windows
-    and file choosers are left to the caller.
-    """
+    """In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller."""
 
     def __init__(
         self,
@@ -93,7 +88,7 @@ class PageEffects:
         agent.lost.add_done_callback(self._on_lost)
 
     async def prepare(self, downloads: object) -> None:
-        """Start watching the page. Called before the app's first script.
+        """Called before the app's first script.
 
         The app's own files are received only over :class:`CdpDownloads`, since their folder can be set. Elsewhere each
         is a warning.
@@ -135,7 +130,6 @@ class PageEffects:
         )
 
     def _watch(self, cdp: DevTools) -> None:
-        """Listen to what a page, or a frame with a process of its own, reports over CDP."""
         listen(cdp, "Page.windowOpen", self._windows.on_window_open)
         listen(
             cdp,
@@ -149,7 +143,7 @@ class PageEffects:
         listen(cdp, "Page.frameDetached", lambda event: self._on_loaded(event["frameId"]))
 
     async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> None:
-        """Watch an app in a frame. Its first script has run already.
+        """The frame's first script has run already.
 
         With ``shared`` the frame has no process of its own: then ``cdp`` is a session with the page, which is watched
         already, and ``context`` selects the frame's context (parameters of CDP ``Runtime.evaluate``).
@@ -168,7 +162,7 @@ class PageEffects:
             self.tracker.spawn(self._receive_events(cdp, reply["result"]["objectId"]))
 
     async def _receive_events(self, cdp: CDPSession, object_id: str) -> None:
-        """Handle the events of a frame until it is gone or returns anything but a list of events."""
+        """Ends when the frame is gone or returns anything but a list of events."""
         function = 'function () { "use strict"; return this.next(); }'
         command = {"objectId": object_id, "functionDeclaration": function, "awaitPromise": True, "returnByValue": True}
         while True:
@@ -184,13 +178,12 @@ class PageEffects:
                 await asyncio.sleep(len(batch) / 1000)
 
     def on_emitted(self, number: int) -> None:
-        """Let the call under way wait for the event ``number`` of the app's frame, if it has not arrived yet."""
+        """The call under way waits for this event of the app's frame, unless it has arrived."""
         call = self.tracker.current_call()
         if number > self._events_received and call.id is not None:
             self.tracker.expect(call, "event", {}, number)
 
     async def aclose(self) -> None:
-        """Stop watching the page, and drop what no call has taken."""
         if self._app_downloads is not None:
             # A download that begins now has no call to go to.
             self._app_downloads.on_started = lambda *_: False
@@ -203,11 +196,9 @@ class PageEffects:
 
     @property
     def current_call(self) -> str | None:
-        """Id of the latest call under way."""
         return self.tracker.current_call().id
 
     def add_file(self, content: BinaryData, what: str) -> None:
-        """Add a file that the app hands out to the call under way, or to the next one."""
         self.tracker.add_content(self.tracker.current_call(), content, what)
 
     def end_call(self, call: CallEffects) -> None:
@@ -216,8 +207,7 @@ class PageEffects:
         self.tracker.end_call(call)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
-        """Add the effects and outputs of a call to ``reply``, as :meth:`EffectTracker.settle` does, and a warning about
-        each window that was not ready."""
+        """Adds also a warning about each window that was not ready."""
         self._windows.expect_content(call)
         watching = None
         if self._cdp_downloads is not None:
@@ -235,7 +225,7 @@ class PageEffects:
             reply.warnings = (*reply.warnings, warning)
 
     def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
-        """Announce the loss as an event: the call under way fails, so there is no result for the effect."""
+        """The call under way fails, so there is no result that could hold the effect."""
         match lost.result():
             case ContextLost():
                 kind = "navigation"
@@ -248,7 +238,7 @@ class PageEffects:
     # --- navigations that may turn into downloads ---------------------------------------------------------------------
 
     def _on_navigation(self, event: dict[str, Any]) -> None:
-        """Let the call under way wait for a navigation that may become a download."""
+        """A navigation may become a download, so the call under way waits for it."""
         call = self.tracker.current_call()
         same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
         may_download = event["disposition"] == "currentTab" and is_loaded(event["url"])
@@ -256,7 +246,6 @@ class PageEffects:
             self.tracker.expect_navigation(call, event["frameId"])
 
     def _on_loaded(self, frame: str) -> None:
-        """Stop waiting for the download that a navigation of the frame may become."""
         announced = self.tracker.find_expected(frame)
         if announced is not None:
             # Such a download begins up to this many seconds after the navigation has ended.
@@ -266,11 +255,9 @@ class PageEffects:
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
     def on_event(self, kind: str, payload: Any, *, handle_prefix: str = HELD) -> None:
-        """Handle an event of an agent: ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``,
-        ``clipboard``, ``share``, ``notice``, ``unfinished`` or ``unsent``.
-
-        Handles of its content begin with ``handle_prefix``. Effects of a frame, which has a prefix of its own, are
-        assigned only to calls of that frame.
+        """The kinds are ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``, ``clipboard``,
+        ``share``, ``notice``, ``unfinished`` and ``unsent``. Effects of a frame, which has a ``handle_prefix`` of its
+        own, are assigned only to calls of that frame.
         """
         if not isinstance(payload, Effect):
             return
@@ -311,14 +298,13 @@ class PageEffects:
         self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
 
     def _on_download_click(self, call: CallEffects, wait: float, *, is_late: bool, is_counted: bool) -> None:
-        """Let the call wait for a download that begins in ``wait`` seconds, unless it has begun already."""
+        """The download begins in ``wait`` seconds, unless it has begun already."""
         # The browser's event may precede the page's announcement of the same download by 0.05 s.
         is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
         if call.id is not None and (wait or is_new):
             self.tracker.expect(call, "", {}, timeout=LOAD_TIMEOUT, wait=wait, is_late=is_late, is_counted=is_counted)
 
     def _on_prevented_click(self, call: CallEffects) -> None:
-        """Stop waiting for one of the downloads that begin at once: the app prevented its click."""
         announced = next((effect for effect in call.expected if effect.place == "" and not effect.wait), None)
         if announced is not None:
             self.tracker.mark_begun(announced)
@@ -357,10 +343,9 @@ class PageEffects:
         self.tracker.record(self.tracker.current_call(), "dialog", detail)
 
     async def _print_snapshot(self, snapshot: int | None) -> BinaryData:
-        """Return the PDF of a ``print()``.
+        """``snapshot`` is the id of the page's copy at the moment of a ``print()``, or ``None`` for the current page.
 
-        ``snapshot`` is the id of the page's copy at that moment, or ``None`` for the current page. Prints run one after
-        another: the page can show only one snapshot at a time.
+        Prints run one after another: the page can show only one snapshot at a time.
         """
         async with self._printing:
             if snapshot is None:
@@ -379,7 +364,7 @@ class PageEffects:
         self.tracker.record(call or self.tracker.current_call(), "filechooser", {**detail, "answer": "no files"})
 
     def _on_download(self, guid: str, url: str, name: str, frame: str) -> bool:
-        """Assign a download of the app that begins to its call. Returns false if it is one too many."""
+        """Returns false for a download that is one too many."""
         if self._windows.on_download(frame, guid, name):
             return True
 
@@ -405,7 +390,7 @@ class PageEffects:
         return is_recorded
 
     def _add_download(self, call: CallEffects, guid: str, url: str, name: str, *, is_late: bool) -> bool:
-        """Record a download of the app, and add it to the outputs of its call. Returns false if it is one too many."""
+        """Returns false for a download that is one too many."""
         detail: Detail = {"url": redact_url(url)[:MAX_TEXT], "filename": name[:MAX_TEXT]}
         is_recorded = self.tracker.record(call, "download", detail)
         what = f"the app's download {name[:80]!r}"
@@ -431,10 +416,7 @@ class PageEffects:
         return BinaryData(Handle(f"file:{guid}", size), None, None, name)
 
     async def _wait_for_pdf(self, guid: str, name: str) -> BinaryData:
-        """Return a PDF that the viewer saved.
-
-        The viewer requests a PDF that must not be cached a second time, and its server may answer that with anything.
-        Raises :class:`~transports.errors.TransportError` if the answer is no PDF."""
+        """The viewer may request the PDF a second time, and its server may answer that with anything."""
         content = await self._wait_for_download(guid, name)
         assert self._app_downloads is not None
         if not await in_thread(_is_pdf, self._app_downloads.folder / guid):

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of recording one call, times in seconds."""
+    """Times are in seconds."""
 
     #: For one step. A browser that hangs loses its evidence, but delays the call no longer than that.
     step: float = 10.0
@@ -60,13 +60,11 @@ _FORMATS: Mapping[EvidenceKind, tuple[str, str]] = {
 
 
 class ConsoleLog:
-    """Log of a page's console and errors from :meth:`start` to :meth:`stop`. ``redactor`` remembers the secrets in the
-    page's requests."""
+    """``redactor`` remembers the secrets in the page's requests."""
 
     def __init__(self, page: Page, redactor: EvidenceRedactor) -> None:
         self._page = page
         self._redactor = redactor
-        #: What the page said.
         self.lines = TimedLines("the page said nothing")
         self._listeners: list[tuple[Any, Any]] = []
 
@@ -94,7 +92,6 @@ class ConsoleLog:
         self.lines.add(f"page error: {error.stack or error.message}")
 
     def _on_request(self, request: Request) -> None:
-        """Remember the secrets in the address, the headers and the body of a request."""
         self._redactor.tree(request.url)
         self._redactor.tree(dict(request.headers))
         mime_type = request.headers.get("content-type", "").lower()
@@ -105,10 +102,7 @@ class ConsoleLog:
 
 
 class CallEvidence:
-    """Recording of one call. ``notes`` name the evidence that is missing, with reasons.
-
-    ``folder`` is for unfinished files. No method raises an error of the browser.
-    """
+    """``notes`` name the evidence that is missing, with reasons. No method raises an error of the browser."""
 
     _page: Page
     _console: ConsoleLog
@@ -125,7 +119,6 @@ class CallEvidence:
         self._params = params
 
     async def start(self, page: Page, kinds: frozenset[EvidenceKind]) -> None:
-        """Start all recordings at once. Those that fail are noted."""
         try:
             self._folder.mkdir(mode=0o700)
         except OSError as error:
@@ -144,7 +137,6 @@ class CallEvidence:
             raise
 
     async def _start_recordings(self) -> None:
-        """Start the recordings at the same time, and note which are running."""
         if "console" in self._kinds:
             self._console.start()
 
@@ -167,8 +159,9 @@ class CallEvidence:
             await tracing.group(self._title)
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """Stop all recordings, and return the files of the kinds to ``keep``, redacted; they exist until
-        :meth:`discard`. After a cancellation it may be called again to stop the rest."""
+        """The returned files are redacted, and exist until :meth:`discard`. It may be called again after a
+        cancellation: it stops the rest.
+        """
         if not self._kinds:
             return []
         try:
@@ -177,7 +170,6 @@ class CallEvidence:
             self._owner.busy -= self._kinds
 
     async def _end_recordings(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """Stop each recording that runs, and return the files to ``keep`` without secrets."""
         self._console.stop()
         recorded: set[EvidenceKind] = set()
         if "screenshot" in keep and await self._try_step("screenshot", self._take_picture()):
@@ -213,7 +205,6 @@ class CallEvidence:
             await self._page.screenshot(path=self._file_path("screenshot"), timeout=seconds * 1000)
 
     async def _remember_fields(self) -> None:
-        """Remember the cookies, and the current values of password fields, as secrets."""
         fields = "[...document.querySelectorAll('input[type=password]')].slice(0, 50)"
         # A page that is gone has no fields, and Playwright may raise any error for it.
         with contextlib.suppress(Exception):
@@ -224,7 +215,7 @@ class CallEvidence:
                     self._redactor.remember(str(value))
 
     async def _try_step(self, kind: EvidenceKind, work: Awaitable[object]) -> bool:
-        """Await a step within the time limit. If it fails, note the reason and return false."""
+        """Notes a failure, and returns false."""
         from playwright.async_api import Error  # late: reports of tests import this module without Playwright
 
         try:
@@ -248,8 +239,7 @@ class CallEvidence:
         return self._folder / f"{stem}.{_FORMATS[kind][1]}"
 
     def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
-        """Redact the recorded files twice; called in a thread. What the first redactor removes from one file, the
-        second one removes from every file."""
+        """Called in a thread. What the first redactor removes from one file, the second one removes from every file."""
         self._redactor.tree(self._params)
         self._redact_each(recorded, self._redactor)
         self._redact_each(recorded, self._redactor.with_values())
@@ -260,7 +250,7 @@ class CallEvidence:
         ]
 
     def _redact_each(self, recorded: set[EvidenceKind], redactor: EvidenceRedactor) -> None:
-        """Redact each file. One that cannot be redacted is not kept."""
+        """A file that cannot be redacted is not kept."""
         redactions: Mapping[EvidenceKind, Callable[[EvidenceRedactor], None]] = {
             "trace": self._redact_trace,
             "har": self._redact_har,
@@ -308,7 +298,7 @@ class HasPage(Protocol):
 
 
 def page_of(transport: Transport) -> HasPage | None:
-    """Return the innermost transport, below recorders and guards of secrets, if its app is in a page."""
+    """Looks below recorders and guards of secrets."""
     inner: object = transport
     while (wrapped := getattr(inner, "wrapped", None)) is not None:
         inner = wrapped
@@ -318,8 +308,7 @@ def page_of(transport: Transport) -> HasPage | None:
 
 
 class PageEvidence:
-    """Recorder of calls in the page of ``source``, in temporary files, without secrets. ``known_secrets`` are those of
-    the session's user. Close it at the end of the session."""
+    """Uses temporary files: close it at the end of the session. ``known_secrets`` are those of the session's user."""
 
     def __init__(
         self, source: HasPage, known_secrets: KnownSecrets = KNOWN_SECRETS, *, limits: Limits = LIMITS
@@ -335,7 +324,7 @@ class PageEvidence:
         self.busy: set[EvidenceKind] = set()
 
     async def begin(self, kinds: Collection[EvidenceKind], title: str, params: object) -> CallEvidence:
-        """Start recording a call with these parameters. Secrets in the parameters are redacted in all files."""
+        """Secrets in the parameters are redacted in all files."""
         evidence = CallEvidence(self, self._folder / str(next(self._numbers)), title, params)
         busy_kinds = self.busy & frozenset(kinds)
         evidence.notes = [f"{kind}: another call of this session was being recorded" for kind in sorted(busy_kinds)]

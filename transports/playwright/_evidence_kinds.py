@@ -21,7 +21,7 @@ MAX_CHARS = 4000
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFile:
-    """A file with evidence of one call, for the store; ``ending`` is the extension of its name there."""
+    """``ending`` is the extension of its name in the store."""
 
     kind: EvidenceKind
     path: Path
@@ -30,7 +30,7 @@ class EvidenceFile:
 
 
 class _Line(NamedTuple):
-    """A line of a log. Only ``text`` is searched for secrets that continue in the next line."""
+    """Only ``text`` is searched for secrets that continue in the next line."""
 
     head: str
     text: str
@@ -38,7 +38,7 @@ class _Line(NamedTuple):
 
 
 class TimedLines:
-    """Log of lines with their times (UTC). ``silence`` is its text without any lines."""
+    """Times are UTC. ``silence`` is the text without any lines."""
 
     def __init__(self, silence: str) -> None:
         self._silence = silence
@@ -46,8 +46,7 @@ class TimedLines:
         self._left_out = 0
 
     def add(self, text: str | Callable[[], str], *, head: str = "", tail: str = "") -> None:
-        """Keep a line, or only count it beyond the limit. A function as ``text`` is called only if the line is kept; an
-        empty text is ignored. The line is ``head``, text, ``tail``."""
+        """Beyond the limit lines are only counted, and a function as ``text`` is not called. Skips empty texts."""
         if len(self._lines) >= _MAX_LINES:
             self._left_out += 1
             return

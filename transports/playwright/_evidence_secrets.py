@@ -64,14 +64,13 @@ _LOGS = (".trace", ".network", ".stacks")
 
 
 def is_textual(mime_type: str) -> bool:
-    """Return whether a body of this type is text. Text is kept only if it can be read and so redacted."""
+    """Text is kept only if it can be read and so redacted."""
     textual = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
     return any(part in mime_type for part in textual)
 
 
 def body_text(data: bytes, mime_type: str) -> str | None:
-    """Return a body of this type as text, or ``None`` if it cannot be decoded (binary, compressed, or in another
-    charset than declared)."""
+    """Returns ``None`` for a body that cannot be decoded: binary, compressed, or in another charset than declared."""
     try:
         text = data.decode(_charset_of(mime_type))
     except (LookupError, ValueError):
@@ -90,10 +89,9 @@ def _charset_of(mime_type: str) -> str:
 
 
 def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int = 0) -> str:
-    """Return a body without secrets, cleaned as its type demands. Parts that cannot be parsed as their type are masked
-    whole: JSON that is too deep, broken or has an invalid number, and parts of a form without a name.
-
-    ``depth`` counts the bodies around it: forms and JSON may hold each other."""
+    """Parts that cannot be parsed as their type are masked whole: JSON that is too deep, broken or has an invalid
+    number, and parts of a form without a name. ``depth`` counts the bodies around this one.
+    """
     max_depth = 8
     if depth > max_depth:
         return REDACTED
@@ -121,7 +119,7 @@ def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int
 
 
 def _mask_whole(text: str, redactor: EvidenceRedactor, depth: int) -> str:
-    """Return the replacement of a text that cannot be read. Secrets in it that have a mark are remembered."""
+    """Secrets in the text that have a mark are remembered."""
     redactor.tree(text)
     for line in text.split("\n"):
         value = _parse_json(_split_before_json(line)[1])
@@ -138,7 +136,6 @@ def _clean_json(value: object, redactor: EvidenceRedactor, depth: int) -> str:
 
 
 def _clean_texts_in(node: object, redactor: EvidenceRedactor, depth: int) -> object:
-    """Clean the strings in JSON values that hold JSON, a form, HTML or GraphQL themselves."""
     match node:
         case str():
             return _clean_nested_text(node, redactor, depth)
@@ -156,7 +153,6 @@ def _clean_texts_in(node: object, redactor: EvidenceRedactor, depth: int) -> obj
 
 
 def _clean_nested_text(text: str, redactor: EvidenceRedactor, depth: int) -> str:
-    """Clean a string in JSON as what it looks like: JSON, a form, HTML or GraphQL."""
     if _MEANT_AS_JSON.match(text) or _parse_json(text) is not None:
         return clean_body(text, "", redactor, depth + 1)
     if FORM.fullmatch(text):
@@ -175,7 +171,6 @@ def _clean_form(text: str, redactor: EvidenceRedactor, depth: int) -> str:
 
 
 def _clean_form_pair(pair: str, redactor: EvidenceRedactor, depth: int) -> str:
-    """Redact the value of a secret name, and clean a value that is JSON."""
     name, equals, value = pair.partition("=")
     if equals and redactor.is_secret(name):
         return f"{name}={redactor.hide(value)}"
@@ -188,9 +183,7 @@ def _clean_form_pair(pair: str, redactor: EvidenceRedactor, depth: int) -> str:
 
 
 def _clean_lines(text: str, only_json: bool, redactor: EvidenceRedactor, depth: int) -> str:
-    """Clean the lines that are JSON. Every line must be JSON if ``only_json``.
-
-    After the first unreadable line nothing is kept: a secret may continue in the next line."""
+    """After the first unreadable line nothing is kept: a secret may continue in the next line."""
     lines = text.split("\n")
     first_line = next((line for line in lines if line.strip()), "")
     if _MEANT_AS_JSON.match(text) and not _is_json(first_line):
@@ -222,8 +215,7 @@ def _clean_parts(text: str, redactor: EvidenceRedactor, depth: int) -> str:
 
 
 def _clean_part(part: Part, redactor: EvidenceRedactor, depth: int) -> str:
-    """Clean the content of a part. It is masked whole if it is encoded, if its name is secret, or if it is a field
-    without a name."""
+    """A part is masked whole if it is encoded, if its name is secret, or if it is a field without a name."""
     headers = part.headers()
     name = field_name(headers)
     if redactor.is_secret(name or ""):
@@ -250,8 +242,7 @@ def _clean_plain_line(line: str, redactor: EvidenceRedactor) -> str:
 
 
 def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
-    """Return XML without elements and attributes of secret names. A text that declares entities, which can stand for
-    anything, is masked whole."""
+    """A text that declares entities, which can stand for anything, is masked whole."""
     if "<!ENTITY" in text:
         return _mask_whole(text, redactor, 0)
 
@@ -286,13 +277,12 @@ def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
 
 
 def _split_before_json(line: str) -> tuple[str, str]:
-    """Split a line of NDJSON, or of an event stream (``data: …``), before its JSON."""
+    """The line is one of NDJSON, or of an event stream (``data: …``)."""
     rest = line.removeprefix("data:").lstrip()
     return line[: len(line) - len(rest)], rest
 
 
 def walk_values(node: object) -> Iterator[object]:
-    """Yield ``node`` and all values inside it."""
     waiting = [node]
     while waiting:
         value = waiting.pop()
@@ -319,7 +309,7 @@ def _is_json(text: str) -> bool:
 
 
 def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
-    """Return the JSON object or list in a text, whatever its declared type, or ``None``."""
+    """The declared type may be another one."""
     first_character = text[:64].lstrip()[:1]
     # The guard of a service begins with a closing parenthesis.
     if "json" not in mime_type and first_character not in ("{", "[", ")"):
@@ -338,7 +328,7 @@ def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[o
 
 
 def clean_har(data: bytes, redactor: EvidenceRedactor) -> bytes:
-    """Return a HAR without its secrets. Raises :class:`ValueError` if the data is not a HAR."""
+    """Raises :class:`ValueError` if the data is not a HAR."""
     match msgspec.json.decode(data):
         case {"log": {"entries": list(entries)} as log}:
             cleaned_log = redactor.tree({key: value for key, value in log.items() if key != "entries"})
@@ -360,7 +350,6 @@ def clean_entry(entry: object, redactor: EvidenceRedactor) -> object:
 
 
 def _clean_side(side: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, Any]:
-    """Clean the query and the bodies of the request or the response of an entry."""
     side = dict(side)
     query = side.get("queryString")
     if isinstance(query, list):
@@ -373,7 +362,7 @@ def _clean_side(side: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, A
 
 
 def _clean_query_pair(pair: object, redactor: EvidenceRedactor) -> object:
-    """Redact the value of a pair of a query if it is a secret. A signature is as secret as a password."""
+    """A signature is as secret as a password."""
     if not isinstance(pair, dict) or not pair.get("name") or not pair.get("value"):
         return pair
     query = f"?{pair['name']}={pair['value']}"
@@ -383,7 +372,7 @@ def _clean_query_pair(pair: object, redactor: EvidenceRedactor) -> object:
 
 
 def _clean_har_body(body: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, Any]:
-    """Clean the ``postData`` or ``content`` of an entry. What cannot be searched for secrets is left out."""
+    """What cannot be searched for secrets is left out."""
     mime_type = str(body.get("mimeType", "")).lower()
     if isinstance(body.get("params"), list):
         body = {**body, "params": redactor.tree(body["params"])}
@@ -407,8 +396,7 @@ def _clean_encoded_body(body: dict[str, Any], text: str, mime_type: str, redacto
 
 
 def _clean_bytes(data: bytes, mime_type: str, redactor: EvidenceRedactor) -> bytes | None:
-    """Return a body without secrets, as UTF-8 if it was changed; ``None`` for text that cannot be decoded, and for
-    binary content that has a secret or is compressed, so that it cannot be searched."""
+    """Returns ``None`` for text that cannot be decoded, and for binary content that has a secret or is compressed."""
     text = body_text(data, mime_type)
     if text is not None:
         cleaned = clean_body(text, mime_type, redactor)
@@ -425,7 +413,6 @@ def _clean_bytes(data: bytes, mime_type: str, redactor: EvidenceRedactor) -> byt
 
 
 def _bodies(entry: object) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the bodies of the request and the response of an entry, each with its MIME type."""
     for name in ("request", "response"):
         side = entry.get(name) if isinstance(entry, dict) else None
         if not isinstance(side, dict):
@@ -436,9 +423,7 @@ def _bodies(entry: object) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def clean_frames(frames: Sequence[object], redactor: EvidenceRedactor) -> list[object]:
-    """Return the frames of a WebSocket without secrets.
-
-    A secret may be split over consecutive frames, so the texts of each direction are cleaned together."""
+    """A secret may be split over consecutive frames, so the texts of each direction are cleaned together."""
     positions_by_direction: defaultdict[str, list[int]] = defaultdict(list)
     for position, frame in enumerate(frames):
         if _is_text_frame(frame):
@@ -470,7 +455,6 @@ def _clean_frame(frame: object, redactor: EvidenceRedactor) -> object:
 
 
 def request_and_response(entry: object) -> Iterator[dict[str, Any]]:
-    """Yield the request and the response of an entry."""
     for name in ("request", "response"):
         side = entry.get(name) if isinstance(entry, dict) else None
         if isinstance(side, dict):
@@ -486,11 +470,10 @@ _TRACE_STRUCTURE = frozenset((
 
 
 def clean_trace(path: Path, redactor: EvidenceRedactor) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and the contents of the files in a trace, without secrets. Text that cannot be read, and binary
-    content with a secret, are empty.
+    """Yields names and contents. Text that cannot be read, and binary content with a secret, are empty.
 
-    Raises :class:`ValueError` for a trace that is too large, and :class:`zipfile.BadZipFile` for a file that is not a
-    trace."""
+    Raises :class:`ValueError` for a trace that is too large, and :class:`zipfile.BadZipFile` for another file.
+    """
     with zipfile.ZipFile(path) as archive:
         _check_sizes(archive)
         types = _resource_types(archive)
@@ -512,7 +495,7 @@ def _encode_lines(values: Iterable[object]) -> bytes:
 
 
 def _clean_console(events: Sequence[object], redactor: EvidenceRedactor) -> None:
-    """Remove secrets from the messages of the console in place, also those that continue in the next message."""
+    """Messages change in place. A secret may continue in the next one."""
     messages = [event for event in events if isinstance(event, dict) and event.get("type") == "console"]
     first_arguments = [_first_item(message.get("args")) for message in messages]
 
@@ -527,7 +510,7 @@ def _clean_console(events: Sequence[object], redactor: EvidenceRedactor) -> None
 
 
 def _clean_together(nodes: Sequence[object], key: str, redactor: EvidenceRedactor) -> None:
-    """Remove secrets from the texts at ``key`` in place, also those that are split over consecutive texts."""
+    """Texts change in place. A secret may be split over consecutive ones."""
     holders = [node for node in nodes if _holds_text(node, key)]
     pieces = redactor.known.texts([holder[key] for holder in holders])
     for holder, piece in zip(holders, pieces, strict=True):
@@ -551,7 +534,6 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
 
 
 def _read_files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and contents of all files. Raises :class:`ValueError` once the time limit has passed."""
     time_limit = 20
     deadline = time.monotonic() + time_limit
     for info in archive.infolist():
@@ -561,8 +543,7 @@ def _read_files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
 
 
 def read_lines(data: bytes) -> Iterator[Any]:
-    """Yield the events of a log. Unreadable events, such as trees that are too deep, cannot be cleaned and are left
-    out."""
+    """Unreadable events, such as trees that are too deep, cannot be cleaned and are left out."""
     for line in data.splitlines():
         try:
             yield decode_json(line)
@@ -571,8 +552,7 @@ def read_lines(data: bytes) -> Iterator[Any]:
 
 
 def _resource_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
-    """Return the MIME types of the files in ``resources/``, according to the network log: equal bodies are one file,
-    which may be sent with several types."""
+    """Equal bodies are one file, which may be sent with several types."""
     types: dict[str, list[str]] = {}
     for entry in _logged_requests(archive):
         for body, mime_type in _bodies(entry):
@@ -585,7 +565,6 @@ def _resource_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
 
 
 def _logged_requests(archive: zipfile.ZipFile) -> Iterator[object]:
-    """Yield the entries of the network logs of a trace, each like an entry of a HAR."""
     for info in archive.infolist():
         if info.filename.endswith(".network"):
             for event in read_lines(archive.read(info)):
@@ -594,7 +573,7 @@ def _logged_requests(archive: zipfile.ZipFile) -> Iterator[object]:
 
 
 def clean_event(event: object, redactor: EvidenceRedactor) -> object:
-    """Return an event of a trace without secrets, empty if it is too deep. Fields for secrets are changed in place."""
+    """Returns an empty event for one that is too deep. Fields for secrets are changed in place."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             return {**event, "snapshot": clean_entry(event.get("snapshot"), redactor)}
@@ -611,7 +590,7 @@ def clean_event(event: object, redactor: EvidenceRedactor) -> object:
 
 
 def _without_typed(event: Any) -> object:
-    """Return an event without typed text: its field is unknown and may be a password field."""
+    """The field of typed text is unknown and may be a password field."""
     match event:
         case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
             typed = {key: REDACTED for key in ("value", "text", "key") if isinstance(params.get(key), str)}
@@ -627,8 +606,7 @@ def _without_typed(event: Any) -> object:
 
 
 def _secret_fields(event: object, redactor: EvidenceRedactor) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Yield the attributes of a snapshot's fields for secrets, and the names of those with their value. An element is a
-    list: name, attributes, children."""
+    """Yields attributes, and the names of those with the value. An element is a list: name, attributes, children."""
     for node in walk_values(event):
         match node:
             case [str() as element, dict() as attributes, *_]:

@@ -70,10 +70,7 @@ _TIMEOUT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BrowserChoice:
-    """A browser executable, and the ``reason`` for the choice, in words for ``abp doctor``.
-
-    ``built_by_playwright`` is true for Playwright's own patched builds.
-    """
+    """``reason`` is for ``abp doctor``. ``built_by_playwright`` is true for Playwright's own patched builds."""
 
     path: str
     reason: str
@@ -81,9 +78,7 @@ class BrowserChoice:
 
 
 def find_browser(executable: str | None = None, name: str | None = None) -> BrowserChoice | None:
-    """Return the browser to start, or ``None`` if there is none.
-
-    The search order is: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an
+    """Search in this order: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an
     installed Chrome, Chromium or Edge, the build of ``playwright install chromium``.
 
     Raises :class:`~transports.errors.BrowserNotFound` if the named executable does not exist, and
@@ -133,7 +128,7 @@ def _installed_by_playwright(name: str) -> BrowserChoice | None:
 
 
 def find_ffmpeg() -> tuple[Path, bool]:
-    """Return the path where Playwright looks for its ffmpeg, and whether an executable is there."""
+    """The second value says whether there is an executable at that path."""
     browsers = json.loads((_driver_package() / "browsers.json").read_text(encoding="utf-8"))["browsers"]
     revision = next(browser["revision"] for browser in browsers if browser["name"] == "ffmpeg")
     name = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}.get(sys.platform, "ffmpeg-linux")
@@ -150,8 +145,7 @@ def no_ffmpeg() -> str:
 
 
 def _playwright_folder() -> Path:
-    """Return the folder of the browsers that Playwright has installed. Its variable is ``0`` for a folder in its
-    package."""
+    """The variable is ``0`` for a folder in Playwright's package."""
     folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
     if folder == "0":
         return _driver_package() / ".local-browsers"
@@ -172,15 +166,12 @@ def _driver_package() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunningBrowser:
-    """A browser that listens: its address for ``cdp_url``, and the place where it was found."""
-
     url: str
     where: str
 
 
 async def find_running() -> list[RunningBrowser]:
-    """Return the browsers that listen: those with a port file in their profile's folder, then one at port 9222. A file
-    that a browser left behind names a port at which nothing listens, or another program."""
+    """Port files of profiles come first, then port 9222. An old file may name the port of another program."""
     running: dict[int, RunningBrowser] = {}
     for port, browser in await asyncio.to_thread(lambda: list(_read_port_files())):
         if port not in running and await _listens(port):
@@ -206,7 +197,6 @@ def _read_port_files() -> Iterator[tuple[int, RunningBrowser]]:
 
 
 def _profile_folders() -> Iterator[Path]:
-    """Yield the folders in which browsers keep their profiles on this system, also folders that do not exist."""
     try:
         home = user_folder(Path.home)
     except OSError:
@@ -235,7 +225,6 @@ async def _listens(port: int) -> bool:
 
 
 async def _browser_name(port: int) -> str | None:
-    """Return the name of the browser whose DevTools listen at a port of this machine, or ``None``."""
     with contextlib.suppress(OSError, TimeoutError, ProtocolError):
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -254,8 +243,7 @@ async def _browser_name(port: int) -> str | None:
 
 
 async def require_listener(url: str) -> None:
-    """Raise :class:`~transports.errors.ConnectFailed` if the host has no address, or if it is this machine and every
-    address refuses a connection. Each is tried once.
+    """Raises :class:`~transports.errors.ConnectFailed` for an unknown host, and if this machine refuses connections.
 
     Addresses of other machines are not tried, and names are not looked up where there may be a proxy that knows them:
     the browser may use one that this process does not.
@@ -282,7 +270,6 @@ async def require_listener(url: str) -> None:
 
 
 async def _require_host(url: str, host: str) -> None:
-    """Raise :class:`~transports.errors.ConnectFailed` for a host name that has no address."""
     # A browser knows names below .localhost by itself, and a proxy may know any.
     if host.endswith(".localhost") or _may_use_proxy():
         return
@@ -300,5 +287,5 @@ async def _require_host(url: str, host: str) -> None:
 
 
 def _may_use_proxy() -> bool:
-    """Return whether a proxy is configured, or may be where this process cannot see it: in a desktop or its system."""
+    """A proxy may be where this process cannot see it: in a desktop or its system."""
     return bool(getproxies()) or sys.platform != "linux" or "XDG_CURRENT_DESKTOP" in os.environ

@@ -49,8 +49,6 @@ logger = logging.getLogger("transports.playwright")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the frames of one page."""
-
     #: Documents with an agent.
     documents: int = 1000
     #: Processes of frames.
@@ -73,7 +71,7 @@ LIMITS = Limits()
 
 
 class FrameSession:
-    """A CDP session with a process of frames, inside another session. Implements :class:`~._agent.DevTools`."""
+    """Implements :class:`~._agent.DevTools` for a process of frames, inside another session."""
 
     def __init__(self, parent: DevTools, session_id: str) -> None:
         self._parent = parent
@@ -88,11 +86,7 @@ class FrameSession:
         self._listeners[event].append(f)
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a command and return its result.
-
-        Raises :class:`~transports.errors.ContextLost` if the process is gone, and Playwright's error if the command
-        fails.
-        """
+        """Raises :class:`~transports.errors.ContextLost` if the process is gone."""
         if self.ended:
             raise _frame_gone(sent=False)
         number = next(self._ids)
@@ -109,7 +103,7 @@ class FrameSession:
                 reply.exception()
 
     def receive(self, text: str) -> bool:
-        """Handle a message of the process. Returns ``False`` if there are too many in this second."""
+        """Returns ``False`` if there are too many messages in this second."""
         if self._rate.is_over():
             return False
         message = json.loads(text)
@@ -142,15 +136,11 @@ def _frame_gone(*, sent: bool | None = None) -> ContextLost:
 
 
 class FrameContexts:
-    """The documents in frames that one session reaches, and the sessions inside that session.
-
-    A frame of the page's own process is a context of the page's session. A frame of another process has a session of
+    """A frame of the page's own process is a context of the page's session. A frame of another process has a session of
     its own: the page's session attaches to it before the frame's first script, and holds the frame until our script is
     installed. In both cases the browser names origin and frame of a context.
 
-    ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
-    the page from its frames. The source of ``script`` hands the agent over. ``root`` are the contexts of the page's own
-    session, for those of a session inside it.
+    ``root`` are the contexts of the page's own session, for those of a session inside it.
     """
 
     def __init__(
@@ -192,7 +182,6 @@ class FrameContexts:
     # --- documents ----------------------------------------------------------------------------------------------------
 
     def _on_context(self, event: Mapping[str, Any]) -> None:
-        """Remember the context of a document. The one of the page's document has the page's origin."""
         context = event["context"]
         data = context.get("auxData", {})
         if not data.get("isDefault"):
@@ -217,7 +206,6 @@ class FrameContexts:
                 self._forget_context(number)
 
     def read_tree(self, tree: Mapping[str, Any]) -> None:
-        """Learn the frames that the page has already, from CDP's ``FrameTree``."""
         self.main_frame_id = self.main_frame_id or tree["frame"]["id"]
         nodes = [tree]
         while nodes:
@@ -229,8 +217,7 @@ class FrameContexts:
                 self.page_origin = _origin_of(context)
 
     def is_page(self, context: int) -> bool:
-        """Return whether a context is the page's own. False for a context that has gone already, true for all others
-        until the main frame is known."""
+        """False for a context that has gone already, true for all others until the main frame is known."""
         if context not in self._contexts or self._root is not self:
             return False
         return not self.main_frame_id or self._contexts[context]["auxData"].get("frameId") == self.main_frame_id
@@ -239,7 +226,7 @@ class FrameContexts:
         self._add_document(event["executionContextId"], event["object"])
 
     def _add_document(self, number: int, remote: Mapping[str, Any]) -> None:
-        """Add the document of the context ``number``, whose agent is the CDP ``RemoteObject`` ``remote``."""
+        """``number`` is that of the context, ``remote`` the agent as CDP's ``RemoteObject``."""
         root = self._root
         object_id = remote.get("objectId")
         context = self._contexts.get(number)
@@ -274,7 +261,6 @@ class FrameContexts:
             self._forget_context(number)
 
     async def install_now(self) -> None:
-        """Install the agent in the documents that are loaded already."""
         for number in tuple(self._contexts):
             if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
@@ -283,14 +269,12 @@ class FrameContexts:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     async def attach(self) -> dict[str, Any]:
-        """Attach to each process of frames, before the first script of its documents runs."""
         # Workers have no tools.
         only_frames = [{"type": "iframe", "exclude": False}, {"exclude": True}]
         options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": only_frames}
         return await self._session.send("Target.setAutoAttach", options)
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
-        """Take over a process of frames that the browser has attached to, unless there are too many."""
         session_id = event["sessionId"]
         target = event["targetInfo"]
         session = FrameSession(self._session, session_id)
@@ -312,8 +296,7 @@ class FrameContexts:
             self._watcher.on_emit(document, event["payload"])
 
     async def begin(self, *, waiting: bool) -> None:
-        """Install our script in every document of a process. With ``waiting``, the process is paused until that is
-        done."""
+        """With ``waiting``, the process is paused until our script is installed."""
         with contextlib.suppress(PlaywrightError, TransportError):
             # Pipelined: sent in this order, without waiting for each reply.
             await asyncio.gather(
@@ -333,7 +316,6 @@ class FrameContexts:
             self._disconnect(session_id, f"more than {LIMITS.messages:,} messages in a second")
 
     def _disconnect(self, session_id: str, reason: str) -> None:
-        """Leave out a process of frames that sends too much, or is one too many."""
         logger.warning("a frame is left out, with its tools: %s", reason)
         self.end(session_id)
         spawn(self._detach(session_id), self._tasks)
@@ -343,7 +325,6 @@ class FrameContexts:
             await self._session.send("Target.detachFromTarget", {"sessionId": session_id})
 
     def end(self, session_id: str) -> None:
-        """Forget a process that has ended, with its documents and the processes inside it."""
         if session_id not in self._inner_sessions:
             return
         session, contexts = self._inner_sessions.pop(session_id)
@@ -354,8 +335,7 @@ class FrameContexts:
             contexts.end(inner)
 
     def leave_out(self, document: FrameDocument) -> bool:
-        """Disconnect the process of a document that harms the others. Returns ``False`` for a document in the page's
-        own process."""
+        """Returns ``False`` for a document in the page's own process, which cannot be disconnected."""
         for session_id, (_, contexts) in tuple(self._inner_sessions.items()):
             if document in contexts._documents.values():
                 self._disconnect(session_id, "it sends events without end")
@@ -366,7 +346,6 @@ class FrameContexts:
 
 
 def installation_steps(session: DevTools, script: AgentScript) -> list[Coroutine[Any, Any, dict[str, Any]]]:
-    """Return the commands that run a script, which hands the agent over, in every document of a session from now on."""
     return [
         session.send("Runtime.enable"),
         session.send("Runtime.addBinding", {"name": script.binding}),
@@ -376,7 +355,7 @@ def installation_steps(session: DevTools, script: AgentScript) -> list[Coroutine
 
 
 def _origin_of(context: Mapping[str, Any]) -> str:
-    """Return the origin of a context. Chromium writes ``://`` for an opaque one."""
+    """Chromium writes ``://`` for an opaque origin."""
     origin = str(context.get("origin", ""))
     if origin in ("", "://"):
         return OPAQUE
@@ -384,8 +363,7 @@ def _origin_of(context: Mapping[str, Any]) -> str:
 
 
 class FrameAgent(Agent):
-    """The agent of a document in a frame of ``owner``'s page. :meth:`leave` marks the end of the document, which may
-    come before that of the page."""
+    """The document may end before its page does (:meth:`leave`)."""
 
     def __init__(self, owner: PageAgent, channel: Channel) -> None:
         self.page = owner.page
@@ -398,8 +376,7 @@ class FrameAgent(Agent):
             self._gone.set_result(None)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Await ``work`` as :meth:`Agent.with_deadline` does, until the document or the page is gone. Raises
-        :class:`~transports.errors.ContextLost`, with ``sent`` set to ``False`` if the work never reached it."""
+        """Raises :class:`~transports.errors.ContextLost` with ``sent=False`` if the work never reached the document."""
         if self._gone.done():
             drop(work)
             raise _frame_gone(sent=False)
@@ -416,7 +393,6 @@ class FrameAgent(Agent):
             drop(task)
 
     async def _until_gone(self, task: asyncio.Future[Any]) -> Any:
-        """Return the result of a task. Raises :class:`~transports.errors.ContextLost` once the document is gone."""
         await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise _frame_gone()
@@ -473,15 +449,13 @@ class ToolFrame:
 
 
 class FrameTools:
-    """The tools in the frames of ``agent``'s page. Implements :class:`~._agent.FrameWatcher`.
+    """Implements :class:`~._agent.FrameWatcher`.
 
     Names, labels and routing of calls are decided here, not in the page: its documents may belong to different owners
-    and must not learn of each other's tools through us. Each document with tools has an agent of its own. A document
-    that floods events is slowed, then left out.
+    and must not learn of each other's tools through us. A document that floods events is slowed, then left out.
 
-    ``on_change(removed)`` is called when tools were added, removed or changed, with the names of the removed ones.
-    ``on_effect(frame, kind, payload)`` gets the side effects of a frame, with the id of the frame's own call if there
-    is one under way.
+    ``on_change(removed)`` is called when tools were added, removed or changed. ``on_effect(frame, kind, payload)`` gets
+    the id of the frame's own call if there is one under way.
     """
 
     def __init__(
@@ -518,7 +492,7 @@ class FrameTools:
             self._replace_tools(frame, {})
 
     def on_emit(self, document: FrameDocument, text: object) -> None:
-        """Handle an event of a document. Events beyond the rate limit are dropped unparsed."""
+        """Events beyond the rate limit are dropped unparsed."""
         frame = self._frames.get(document)
         if frame is None:
             return
@@ -540,7 +514,6 @@ class FrameTools:
         self._agent.channel.leave_out(frame.document)
 
     def _on_frame_event(self, frame: ToolFrame, kind: str, payload: object) -> None:
-        """Handle an event of a frame. Kinds that only a page may send are ignored."""
         match payload:
             case Tools():
                 self._on_tools_changed(frame, payload.name)
@@ -562,9 +535,7 @@ class FrameTools:
     # --- the list -----------------------------------------------------------------------------------------------------
 
     def _on_tools_changed(self, frame: ToolFrame, window_name: str) -> None:
-        """List the tools of a frame again. A frame that registers its first tool gets a label.
-
-        In a page that is driven by ``window.abp``, the scripts of the frame are removed instead."""
+        """In a page that is driven by ``window.abp``, the scripts of the frame are removed."""
         if not self._are_driven:
             spawn(self._uninstall(frame), self._tasks)
             return
@@ -584,8 +555,7 @@ class FrameTools:
             spawn(self._read_tools(frame), self._tasks)
 
     def _new_label(self, document: FrameDocument, window_name: str) -> str:
-        """Return an unused label: host and port of another origin, or the window's name in the page's own origin, with
-        a number if it is used already."""
+        """Host and port of another origin, or the window's name in the page's own."""
         if document.origin == OPAQUE:
             label = OPAQUE
         elif not document.same_origin:
@@ -608,7 +578,7 @@ class FrameTools:
         return unused_label
 
     async def _read_tools(self, frame: ToolFrame) -> None:
-        """Read the list of a frame until it is current, with a growing back-off if it keeps changing."""
+        """A list that keeps changing is read with a growing back-off."""
         now = asyncio.get_running_loop().time
         try:
             while frame.has_stale_list and frame.document in self._frames:
@@ -638,7 +608,6 @@ class FrameTools:
         return (await in_thread_if_long(partial(parse_reply, Message("capabilities/list", None)), text)).payload
 
     def _qualify_tools(self, frame: ToolFrame, tools: object) -> QualifiedTools:
-        """Return the tools of a frame's own list under names with the frame's label, without those over the limits."""
         qualified: QualifiedTools = {}
         for tool in own_tools(tools):
             if len(qualified) >= LIMITS.tools:
@@ -653,7 +622,6 @@ class FrameTools:
         return qualified
 
     def _replace_tools(self, frame: ToolFrame, tools: QualifiedTools) -> None:
-        """Replace the tools of a frame, and report a change with the names of the removed ones."""
         old_tools = frame.tools
         frame.tools = tools
         removed = [name for name in old_tools if name not in tools]
@@ -672,14 +640,13 @@ class FrameTools:
         self._on_change(removed)
 
     def listed(self) -> Iterable[dict[str, object]]:
-        """Yield the tools of all frames as entries of a page's list, with their qualified names, and with the address
-        of their document as ``frame``."""
+        """The ``frame`` of a tool is the address of its document."""
         for frame in self._frames.values():
             for _, tool in frame.tools.values():
                 yield tool
 
     async def settle(self) -> None:
-        """Wait until all frames with tools have listed them, for a second at most."""
+        """Waits a second at most."""
         unlisted = [frame for frame in self._frames.values() if frame.label and not frame.listed.is_set()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -688,8 +655,7 @@ class FrameTools:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def find(self, name: str, *, patience: float) -> tuple[ToolFrame, str] | None:
-        """Return the frame that has a tool of this name, and the tool's own name; ``None`` if there is none. An unknown
-        tool is waited for up to ``patience`` seconds, a removed one is not."""
+        """An unknown tool is waited for, up to ``patience`` seconds. Returns also the tool's own name."""
         now = asyncio.get_running_loop().time
         deadline = now() + patience
         while name not in self._tools_by_name and name not in self._removed_names and now() < deadline:
@@ -703,18 +669,17 @@ class FrameTools:
         return frame
 
     def begin(self, frame: ToolFrame, call_id: str) -> None:
-        """Record a call that is sent to a frame now."""
         frame.calls[call_id] = self._frames_by_call[call_id] = frame
 
     def frame_of_call(self, call_id: str) -> ToolFrame | None:
-        """Return the frame that a call was sent to, or ``None`` if the frame is gone. The call may have ended."""
+        """Returns ``None`` if the frame is gone. The call may have ended."""
         frame = self._frames_by_call.get(call_id)
         if frame is None or frame.document not in self._frames:
             return None
         return frame
 
     def frame_of_handle(self, name: str) -> tuple[ToolFrame | None, str]:
-        """Return the frame of a handle ``NUMBER/ID``, ``None`` if its document is gone, and the id of the content."""
+        """Reads a handle ``NUMBER/ID``. The frame is ``None`` if its document is gone."""
         number, _, held_id = name.partition("/")
         frame = next((frame for frame in self._frames.values() if str(frame.number) == number), None)
         return frame, held_id
@@ -722,14 +687,14 @@ class FrameTools:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def leave_alone(self) -> None:
-        """Leave the frames alone from now on: the page is driven by ``window.abp``."""
+        """Called if the page is driven by ``window.abp``."""
         self._are_driven = False
         for frame in tuple(self._frames.values()):
             if frame.label:
                 spawn(self._uninstall(frame), self._tasks)
 
     async def uninstall(self) -> None:
-        """Remove the agents from the frames of a page that stays open. This takes two seconds at most."""
+        """Needed for a page that stays open. Takes two seconds at most."""
         await asyncio.gather(*(self._uninstall(frame) for frame in tuple(self._frames.values())))
 
     async def _uninstall(self, frame: ToolFrame) -> None:
@@ -741,7 +706,7 @@ class FrameTools:
 
 
 def own_tools(tools: object) -> list[dict[str, Any]]:
-    """Return the tools of a document's own list, without those whose name has an ``@``: it marks tools of frames."""
+    """A name with an ``@`` is left out, since it marks tools of frames."""
     if not isinstance(tools, list):
         return []
     named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]

@@ -43,7 +43,7 @@ NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']
 
 
 class FetchedRequests:
-    """Router of the requests of one page to ``fetch``, with limits for their number and size; only GET is allowed."""
+    """Only GET is allowed, within limits for number and size."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -52,7 +52,7 @@ class FetchedRequests:
         self._slots = asyncio.Semaphore(6)
 
     async def answer(self, route: Route) -> None:
-        """Answer one request, or abort it. Never raises: the page may be gone already."""
+        """Never raises: the page may be gone already."""
         request = route.request
         self._requests_left -= 1
         with contextlib.suppress(Error):
@@ -85,7 +85,7 @@ _Server: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class NetworkLimits:
-    """Limits of a proxy (docs/security.md)."""
+    """docs/security.md lists them."""
 
     at_once: int = 64
     connections: int = 1000
@@ -95,11 +95,11 @@ class NetworkLimits:
 
 
 class JudgedNetwork:
-    """SOCKS 5 proxy (RFC 1928) of one page, which runs inside ``async with``. ``judge`` is called before a connection.
+    """SOCKS 5 proxy (RFC 1928) of one page. ``judge`` is called before a connection.
 
     All connections of the page's context go through the proxy: of frames, redirects, sockets, workers, popups,
-    downloads and speculative ones. The proxy gets the host's name, resolves it itself and connects to an address that
-    was judged, so the name cannot lead elsewhere afterwards (DNS rebinding).
+    downloads and speculative ones. The proxy resolves names itself and connects to an address that was judged, so a
+    name cannot lead elsewhere afterwards (DNS rebinding).
 
     Chromium's own background requests (for autofill, say) use the proxy too. They get nowhere that is not allowed, and
     are not reported: only those that :meth:`watch` has seen are the page's.
@@ -129,13 +129,13 @@ class JudgedNetwork:
 
     @property
     def refused(self) -> list[str]:
-        """Reasons of the page's connections that are not allowed, at most 20."""
+        """At most 20 reasons."""
         reasons = [reason for server, reason in self._refused.items() if server in self._requested]
         return list(dict.fromkeys(reasons))[:20]
 
     @property
     def failed(self) -> str:
-        """Reason of the page's last connection that failed, allowed or not."""
+        """The reason of the page's last connection that failed, allowed or not."""
         reasons = [reason for server, reason in self._failed.items() if server in self._requested]
         return reasons[-1] if reasons else ""
 
@@ -173,7 +173,6 @@ class JudgedNetwork:
                 writer.transport.abort()
 
     async def _serve_within_limits(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection of the browser, unless there are too many or it is of another user."""
         if self._connection_count > self._limits.connections:
             self._note_refusal(None, f"more than {self._limits.connections:,} connections")
             return
@@ -187,7 +186,6 @@ class JudgedNetwork:
             await self._relay(reader, writer)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Connect the browser to the server that it asks for, and copy data in both directions until the end."""
         # Replies to a request (RFC 1928 6).
         connected, not_allowed_by_ruleset = b"\5\0\0\1\0\0\0\0\0\0", b"\5\2\0\1\0\0\0\0\0\0"
         async with asyncio.timeout(self._limits.step):
@@ -229,7 +227,6 @@ class JudgedNetwork:
         raise TransportError(f"{host} (port {port}): {reason}")
 
     def _count_received(self, size: int) -> None:
-        """Count bytes of the page's servers. Raises :class:`EOFError`, which ends the connection, over the limit."""
         self._received_bytes += size
         if self._received_bytes > self._limits.received_bytes:
             self._note_refusal(None, f"more than {self._limits.received_bytes:,} bytes")
@@ -246,8 +243,7 @@ class JudgedNetwork:
 
 
 def _server_of(url: str) -> _Server | None:
-    """Return the host and the port that the browser asks the proxy for when it requests this URL; ``None`` for a URL
-    without a server, such as ``data:``."""
+    """``None`` for a URL without a server, such as ``data:``."""
     scheme = url.partition(":")[0]
     default_port = {"http": 80, "ws": 80, "https": 443, "wss": 443}.get(scheme)
     if default_port is None:
@@ -272,9 +268,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, coun
 
 
 async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, int]:
-    """Read the SOCKS 5 handshake (RFC 1928); return the host and the port that the browser asks for.
-
-    Raises :class:`ValueError` for anything but a CONNECT request without authentication."""
+    """Raises :class:`ValueError` for anything but a CONNECT request without authentication (RFC 1928)."""
     no_authentication, no_acceptable_method = 0, 0xFF
     connect = 1
     ipv4, domain_name, ipv6 = 1, 3, 4
@@ -301,7 +295,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
-    """Return whether another user of this machine has made the connection; known on Linux only."""
+    """Known on Linux only."""
     # There is no peer name if the peer has disconnected already.
     _, port, *_ = writer.get_extra_info("peername") or ("", 0)
     _, own_port, *_ = writer.get_extra_info("sockname") or ("", 0)
@@ -309,8 +303,6 @@ async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
 
 
 def _is_connection_of_another_user(from_port: int, to_port: int) -> bool:
-    """Return whether a connection between two ports of this machine is another user's, by Linux's list of
-    connections."""
     try:
         lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     except OSError:
@@ -324,11 +316,9 @@ def _is_connection_of_another_user(from_port: int, to_port: int) -> bool:
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-    """Return ``html`` as a PDF; ``timeout`` in seconds.
+    """The HTML sees neither the app nor its cookies, nor a network but for the resources that ``fetch`` returns.
 
-    The HTML is loaded in a context of its own without a network. It sees neither the app nor its cookies; the PDF holds
-    only its own content (``data:`` and ``blob:`` URLs too) and the resources that ``fetch`` returns. Raises
-    :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context.
+    Raises :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context.
     """
     pdf_options: dict[str, Any] = {"print_background": True, **_checked_options(options, PdfOptions, "render_to_pdf")}
     if not pdf_options.keys() & {"format", "width", "height"}:
@@ -340,9 +330,7 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
 
 
 async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-    """Return a picture of the page of ``tab``, or of the page at the option ``url``, as PNG or JPEG (``type="jpeg"``);
-    ``timeout`` in seconds. A page at ``url`` is opened in a context of its own, or in the app's context if that is
-    shared with other sessions."""
+    """A page at the option ``url`` is opened in a context of its own, or in the app's if that is shared."""
     picture = _Picture(options, timeout, tab.browser)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
@@ -353,7 +341,7 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
 
 
 class PictureBrowser(Browser):
-    """A browser for pictures of any address. Its WebRTC connects through the proxy of a page, or not at all."""
+    """Its WebRTC connects through the proxy of a page, or not at all."""
 
     #: The second is the name of the first in Chromium's headless shell.
     _switches = (
@@ -365,11 +353,9 @@ class PictureBrowser(Browser):
 async def screenshot_of_url(
     browser: PictureBrowser, url: str, options: ScreenshotOptions, judge: Judge, *, timeout: float
 ) -> tuple[BinaryData, list[str]]:
-    """Return a picture of the page at ``url``, in a context of its own of ``browser``, and the connections that were
-    refused, with reasons: their content may be missing in the picture.
+    """Return also the connections that were refused, with reasons: their content may be missing in the picture.
 
-    ``judge`` is called before each connection of the page. Refused resources are not loaded. A refusal of the page
-    itself, also of a later document, raises :class:`~transports.errors.UsageError`.
+    A refusal of the page itself, also of a later document, raises :class:`~transports.errors.UsageError`.
     """
     picture = _Picture({**options, "url": url}, timeout)
     with _map_errors("screenshot", timeout):
@@ -385,8 +371,6 @@ async def screenshot_of_url(
 
 
 class _Picture:
-    """A picture to take, with the options of the caller."""
-
     def __init__(self, options: ScreenshotOptions, timeout: float, browser: Browser | None = None) -> None:
         self._browser = browser
         self._options = _checked_options(options, ScreenshotOptions, "screenshot")
@@ -406,7 +390,7 @@ class _Picture:
         return size
 
     async def of_page(self, page: Page) -> BinaryData:
-        """Take a picture of the page, in the requested size if there is one. The page gets its own size back."""
+        """The page gets its own size back."""
         if self._width is None and self._height is None:
             return await self._take_picture(page)
 
@@ -422,9 +406,7 @@ class _Picture:
                 await page.set_viewport_size(original_size)
 
     async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
-        """Open ``url`` in the page and take its picture. ``network`` knows why a connection failed.
-
-        Raises :class:`~transports.errors.UsageError` if the page, or a later document, cannot be opened."""
+        """Raises :class:`~transports.errors.UsageError` if the page, or a later document, cannot be opened."""
         await page.set_viewport_size(self._viewport({"width": 1280, "height": 800}))
         try:
             await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
@@ -447,7 +429,7 @@ class _Picture:
         return {"width": self._width or default["width"], "height": self._height or default["height"]}
 
     async def _wait_for_idle(self, page: Page) -> None:
-        """Wait for an idle network, for a limited time: some pages are never idle."""
+        """Some pages are never idle, so this ends after a while."""
         with contextlib.suppress(PlaywrightTimeout):
             seconds = min(15.0, self._timeout / 2)
             await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
@@ -459,8 +441,7 @@ class _Picture:
 
     @contextlib.asynccontextmanager
     async def _in_front(self, page: Page) -> AsyncIterator[None]:
-        """Show the page of an attached browser: a hidden one may never be drawn (crbug.com/377715191). Playwright
-        starts browsers with a feature against that."""
+        """A hidden page of an attached browser may never be drawn (crbug.com/377715191)."""
         if self._browser is None or not self._browser.attached:
             yield
             return
@@ -474,11 +455,7 @@ def _open_error(url: str, reason: str) -> UsageError:
 
 
 def _checked_options(options: Mapping[str, Any], kind: type, tool: str) -> dict[str, Any]:
-    """Return the options in ``snake_case``. Raises :class:`~transports.errors.UsageError` for unknown ones: options may
-    come as JSON, past any type checker.
-
-    ``camelCase``, as in Playwright for JavaScript, is accepted too.
-    """
+    """Options may come as JSON, past any type checker; ``camelCase``, as in JavaScript, is accepted too."""
     by_name = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
     unknown = sorted(set(by_name) - set(kind.__annotations__))
     if unknown:
@@ -488,7 +465,6 @@ def _checked_options(options: Mapping[str, Any], kind: type, tool: str) -> dict[
 
 @contextlib.asynccontextmanager
 async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
-    """Open a page in a context of its own, or in the app's context if that is shared with other sessions."""
     browser = tab.browser
     if browser is None or browser.shares_context:
         async with opened(tab.page.context.new_page()) as page:
@@ -501,10 +477,8 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
 
 @contextlib.asynccontextmanager
 async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[Page]:
-    """Open an empty page in a context of its own: without a network, and without the app's cookies and cache.
-
-    A dead proxy swallows every connection and name look-up, also of frames, workers and popups, and speculative ones.
-    Only WebRTC would get past it, and is forbidden. With ``fetch``, requests are answered before they reach the proxy.
+    """A dead proxy swallows every connection and name look-up, also of frames, workers and popups. Only WebRTC would
+    get past it, and is forbidden. With ``fetch``, requests are answered before they reach the proxy.
     """
     browser = tab.page.context.browser if tab.browser is None else tab.browser.playwright
     if browser is None:

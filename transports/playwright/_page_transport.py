@@ -76,10 +76,7 @@ def sender_of(
     around: tuple[str, ...] = (),
     server_address: tuple[str, int] | None = None,
 ) -> Sender:
-    """Return the document of ``origin`` as a :class:`Sender`; ``url`` is its last known address.
-
-    ``page_origin`` and ``page_domain`` are those of the page's own document. ``around`` are the addresses of the
-    documents that contain it, if it is in a frame. Nearly all calls of a page have the same sender."""
+    """``around`` are the addresses of the documents around a frame. Nearly all calls of a page have one sender."""
     site = _site(origin, page_domain)
     # Of a document outside the page's domain, none is known.
     domain = ""
@@ -101,7 +98,6 @@ def sender_of(
 
 
 def addresses_around(frames: Iterable[Frame]) -> list[str]:
-    """Return the addresses of the documents that contain the frames."""
     addresses: list[str] = []
     for frame in frames:
         parent = frame.parent_frame
@@ -112,10 +108,8 @@ def addresses_around(frames: Iterable[Frame]) -> list[str]:
 
 
 def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
-    """Return whether a browser would send a cookie of ``sender``'s own origin with a request of ``sender``.
-
-    In a third party's page only cookies with ``SameSite=None`` are sent. A ``Partitioned`` cookie is sent only within
-    the page of its partition.
+    """In a third party's page only cookies with ``SameSite=None`` are sent. A ``Partitioned`` cookie is sent only
+    within the page of its partition.
     """
     may_cross_sites = same_site == "None"
     if sender.third_party and not may_cross_sites:
@@ -124,8 +118,7 @@ def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
 
 
 def _site(origin: str, domain: str) -> str:
-    """Return the site of an origin: its scheme and registrable domain. The domain is known only if it is ``domain``;
-    for other hosts the whole host is used."""
+    """The whole host is used if its registrable domain is not ``domain``."""
     parts = urlsplit(origin)
     host = parts.hostname or ""
     if not host:
@@ -139,7 +132,7 @@ def _site(origin: str, domain: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DocumentAccess:
-    """The agent, downloads and uploads of one document, and the prefix of handles of content that is held there."""
+    """``handle_prefix`` is that of content that is held in the document."""
 
     agent: Agent
     ladder: Ladder
@@ -152,11 +145,7 @@ def cancellation(payload: Any) -> tuple[str, str]:
 
 
 class PageTransport(Transport):
-    """An app reached through one page. A subclass loads the app into the page (:meth:`_load_app`).
-
-    ``source`` opens the page. ``timeout`` in seconds covers starting and loading. A lost page is opened again in the
-    background, unless it belongs to the caller.
-    """
+    """A subclass loads the app (:meth:`_load_app`). A lost page is opened again, unless it is the caller's."""
 
     _scripts: tuple[str, ...] = ("codec.js", "effects.js")
     _script_options: Mapping[str, str] = {}
@@ -220,7 +209,6 @@ class PageTransport(Transport):
         return address if origin_of(self.url) == origin else None
 
     async def _read_server_address(self, response: Response | None) -> None:
-        """Remember the address that the response with the app's document came from."""
         self._server = None
         if response is None:
             return
@@ -237,7 +225,7 @@ class PageTransport(Transport):
         return dict(self._rungs)
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Limit content of the page to the bytes that ``store`` accepts. A session calls this before :meth:`open`."""
+        """A session calls this before :meth:`open`."""
         max_total = None if store.retention is None else store.retention.max_session_bytes
         self._limits = ByteLimits(store.max_bytes, max_total)
 
@@ -248,11 +236,7 @@ class PageTransport(Transport):
             self._reconnect_task = begin(self._reconnect(agent))
 
     async def _open_page(self) -> PageAgent:
-        """Open the page and load the app, within the timeout.
-
-        Raises :class:`~transports.errors.ConnectFailed` after that time, and
-        :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
-        """
+        """Raises :class:`~transports.errors.ConnectFailed` or :class:`~transports.errors.BrowserCrashed`."""
         try:
             async with asyncio.timeout(self._timeout) as self._time_limit:
                 return await self._open_app()
@@ -280,7 +264,6 @@ class PageTransport(Transport):
         return agent
 
     async def _install_agent(self, tab: Tab) -> PageAgent:
-        """Install the agent in a page, and make what receives its side effects."""
         agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
         if self._browser is not None:
             self._page_stack.callback(self._browser.on_end(agent.on_disconnect))
@@ -308,7 +291,7 @@ class PageTransport(Transport):
         return agent
 
     async def _watch_effects(self, tab: Tab, agent: PageAgent) -> asyncio.Future[Any]:
-        """Begin to watch the page's side effects. Return a future that is done once the browser is ready for them."""
+        """Returns a future that is done once the browser is ready for side effects."""
         self._downloads = tab.downloads(agent)
         if isinstance(self._downloads, CdpDownloads):
             folder = self._downloads.app_folder
@@ -342,10 +325,7 @@ class PageTransport(Transport):
         return DocumentAccess(agent, ladder, Uploads(agent, tab.folder, shares_disk=tab.shares_disk), handle_prefix)
 
     async def _reconnect(self, agent: PageAgent) -> None:
-        """Open the app again each time its page is lost (docs/faults.md 1-5, 10), until it cannot be opened again.
-
-        Failed attempts are retried, whatever their reason, with a back-off.
-        """
+        """Failed attempts are retried with a back-off, whatever their reason (docs/faults.md 1-5, 10)."""
         while True:
             loss = await asyncio.shield(agent.lost)
             if not self._can_reopen(loss):
@@ -366,7 +346,7 @@ class PageTransport(Transport):
             self._events.put_nowait(Message("connection/restored", {"reason": loss.message}))
 
     def _can_reopen(self, lost: TransportError) -> bool:
-        """Return whether the app can be opened again after ``lost``; if not, the feature ``reconnects`` ends."""
+        """The feature ``reconnects`` ends if not."""
         if self._browser is not None:
             is_over = self._source.is_over(self._browser)
         else:
@@ -377,8 +357,7 @@ class PageTransport(Transport):
         return self.features.reconnects
 
     def _on_loss(self, lost: TransportError) -> TransportError:
-        """Return the error for the calls of this session, with what happens next. A browser that has ended is marked
-        so, which notifies all its sessions."""
+        """The error says what happens next. A browser is marked as ended, which notifies all its sessions."""
         consequence = "the app is opened again"
         can_reopen = self._can_reopen(lost)
         if self._browser is not None and isinstance(lost, BrowserCrashed):
@@ -409,7 +388,7 @@ class PageTransport(Transport):
     async def _load_app(self, page: Page, agent: PageAgent) -> None: ...
 
     async def aclose(self) -> None:
-        """Close the page, and the browser if it was started here. This takes a few seconds at most."""
+        """Takes a few seconds at most."""
         if self._reconnect_task is not None:
             self._reconnect_task.cancel()
             await asyncio.wait((self._reconnect_task,))
@@ -421,7 +400,7 @@ class PageTransport(Transport):
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request to ``window.abp``. While the page is reopened, it fails unsent with ``DISCONNECTED``."""
+        """While the page is reopened, a request fails unsent with ``DISCONNECTED``."""
         agent = self._require_agent()
         if agent.is_lost:
             raise agent.loss(sent=False)
@@ -448,7 +427,6 @@ class PageTransport(Transport):
             raise
 
     async def _send_call(self, message: Message, access: DocumentAccess, timeout: float) -> Message:
-        """Send a call to the document of ``access``, and add its side effects to the reply."""
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
@@ -491,8 +469,7 @@ class PageTransport(Transport):
         access: DocumentAccess | None = None,
         document: Document | None = None,
     ) -> Message:
-        """Call a method of the page's agent, or of the agent of ``access``, and return its answer as the reply. A very
-        long answer is fetched in the same way as content. With ``document`` only that document may answer."""
+        """A very long answer is fetched in the same way as content. With ``document`` only that document may answer."""
         access = access or self._page_access
         agent = None if document is None else document.agent
         text: str | bytes = await access.agent.invoke(method, *args, timeout=timeout, returns=str, agent=agent)
@@ -502,7 +479,6 @@ class PageTransport(Transport):
         return await in_thread_if_long(partial(parse_reply, message, handle_prefix=access.handle_prefix), text)
 
     async def notify(self, message: Message) -> None:
-        """Send ``shutdown`` or ``elicitation/response``. They have no reply."""
         agent = self._require_agent()
         payload = {} if message.payload is None else message.payload
         text = encode_json(payload).decode()
@@ -515,7 +491,6 @@ class PageTransport(Transport):
             raise ProtocolError(f"this transport has no message {message.type!r}")
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield the events of the app, of the page (side effects) and of the connection, in order, until closed."""
         while (message := await self._events.get()) is not None:
             yield message
 
@@ -533,7 +508,7 @@ class PageTransport(Transport):
             self._effects.on_event(kind, payload)
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
-        """Return the page as a PDF. ``paper_height`` in inches overrides the ``@page`` rules of the page."""
+        """``paper_height`` in inches overrides the ``@page`` rules of the page."""
         agent = self._require_agent()
         printing = agent.channel.print_to_pdf(paper_height)
         printed = await agent.with_deadline(printing, "printing", timeout=self._timeout)
@@ -544,7 +519,6 @@ class PageTransport(Transport):
     # --- content ------------------------------------------------------------------------------------------------------
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Write content of the page to ``path``: held by the agent, a CDP stream, a download, or a ``blob:`` URL."""
         kind, _, name = handle.id.partition(":")
         if kind == "stream":
             await self._page_access.ladder.save_stream(name, path, timeout=timeout)
@@ -556,7 +530,6 @@ class PageTransport(Transport):
             await self._page_access.ladder.save(Handle(name, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
-        """Drop content that nobody takes."""
         kind, _, name = handle.id.partition(":")
         if kind == "file":
             self._effects.remove_download(handle)
@@ -585,8 +558,6 @@ class PageTransport(Transport):
         return self._tab
 
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
-        """Return the cookies that the browser would send to ``url``, with a ``sender`` only those it would send from
-        that document."""
         agent = self._require_agent()
         cookies = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
         if sender is not None:

@@ -87,17 +87,15 @@ _ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
 
 
 def playwright_timeout(seconds: float) -> float:
-    """Return ``seconds`` in milliseconds, and 0 (Playwright's "no limit") for ``math.inf``."""
+    """Returns milliseconds, and 0 (Playwright's "no limit") for ``math.inf``."""
     if math.isinf(seconds):
         return 0
     return seconds * 1000
 
 
 def listener(handle: Callable[P, object]) -> Callable[P, None]:
-    """Return ``handle`` as a listener that logs its exceptions.
-
-    Playwright stores the exception of a listener and raises it in the *next* command, which belongs to another call. A
-    bug here in one event must cost that event only.
+    """Playwright stores the exception of a listener and raises it in the *next* command, which belongs to another call.
+    A bug here in one event must cost that event only.
     """
 
     @functools.wraps(handle)
@@ -111,19 +109,15 @@ def listener(handle: Callable[P, object]) -> Callable[P, None]:
 
 
 def listen(source: Any, event: str, handle: Callable[[Any], object]) -> None:
-    """Register ``handle``, as a :func:`listener`, for an event of Playwright's ``source``, as long as ``source``
-    lives."""
     source.on(event, listener(handle))
 
 
 async def start_driver() -> tuple[Playwright, list[int]]:
-    """Start the driver; return Playwright, and the driver's process id in a list.
+    """Returns also the driver's process id, or an empty list if this version of Playwright keeps it elsewhere.
 
-    The process is private to Playwright. The list is empty if this version keeps it elsewhere; then a driver that hangs
-    while it is attached to a browser ends only with this process.
-
-    Raises :class:`~transports.errors.BrowserNotFound` if the driver cannot run here, and
-    :class:`~transports.errors.UsageError` in an event loop that starts no processes.
+    Then a driver that hangs while it is attached to a browser ends only with this process. Raises
+    :class:`~transports.errors.BrowserNotFound`, and :class:`~transports.errors.UsageError` in an event loop that starts
+    no processes.
     """
     from playwright.async_api import async_playwright
 
@@ -158,10 +152,7 @@ _saved_variables: dict[str, str | None] = {}
 
 @contextlib.contextmanager
 def child_environment(folder: Path) -> Iterator[None]:
-    """Set the temp folder (``folder``) and a locale with UTF-8 for child processes that are started inside the block.
-
-    Blocks may overlap if all use the same folder; the last one restores the variables.
-    """
+    """Sets the temp folder, and a locale with UTF-8. Blocks may overlap if all use the same folder."""
     global _environment_users
     with _environment_lock:
         if _environment_users == 0:
@@ -210,11 +201,7 @@ def _restore_variables() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Address of a browser that runs already, with headers for its requests. Both may hold secrets and are shown only
-    redacted.
-
-    With ``is_server`` it is a Playwright server, otherwise the DevTools of a Chromium.
-    """
+    """Address and headers may hold secrets and are shown only redacted. ``is_server`` is false for DevTools."""
 
     url: str
     headers: Mapping[str, str]
@@ -222,8 +209,7 @@ class Remote:
 
     @classmethod
     def of(cls, cdp_url: str | None, browser_server: str | None, headers: Mapping[str, str] | None) -> Self | None:
-        """Return the browser of these options, or ``None`` without one. Raises :class:`~transports.errors.UsageError`
-        for two addresses, and for headers without an address."""
+        """Raises :class:`~transports.errors.UsageError` for two addresses, and for headers without an address."""
         if cdp_url is not None and browser_server is not None:
             raise UsageError(f"{spelled('cdp_url=')} and {spelled('browser_server=')} are mutually exclusive")
 
@@ -242,7 +228,6 @@ class Remote:
         return redact_url(self.url)
 
     async def connect(self, playwright: Playwright, engine: str, *, timeout: float) -> PlaywrightBrowser:
-        """Connect to the browser within ``timeout`` seconds."""
         limit = playwright_timeout(timeout)
         if self.is_server:
             browser_type = getattr(playwright, engine)
@@ -258,10 +243,11 @@ class Remote:
         return await playwright.chromium.connect_over_cdp(url, headers=headers or None, no_defaults=True, timeout=limit)
 
     async def _websocket_endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
-        """Return the WebSocket URL of a Chromium, and the headers to send there; ``limit`` in milliseconds.
+        """``limit`` is in milliseconds. Raises :class:`~transports.errors.ConnectFailed`.
 
         The headers are sent only to the origin of the address. Playwright can ask for the URL, too, but it would send
-        the headers wherever a redirect or the answer leads. Raises :class:`~transports.errors.ConnectFailed`."""
+        the headers wherever a redirect or the answer leads.
+        """
         headers = dict(self.headers)
         if self.url.lower().startswith(("ws:", "wss:")):
             return self.url, headers
@@ -283,7 +269,6 @@ class Remote:
         return url, headers
 
     def error(self, reason: str) -> ConnectFailed:
-        """Return the error for a failed connection, without the secrets of address and headers."""
         # The query of the address may hold a key.
         reason = reason.replace(self.url, self.display_name)
         for value in filter(None, self.headers.values()):
@@ -321,10 +306,8 @@ def _debugger_url(version: str) -> str | None:
 
 
 class BrowserProcess:
-    """A driver, and the browser that it started or attached to. Used for one run only.
-
-    First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`, and always :meth:`end`, also after failures. Only
-    :meth:`end` has a time limit of its own; the caller limits the others.
+    """First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`, and always :meth:`end`, also after failures.
+    Only :meth:`end` has a time limit of its own; the caller limits the others.
     """
 
     browser: PlaywrightBrowser
@@ -343,14 +326,12 @@ class BrowserProcess:
         self._attached_to: BrowserContext | None = None
 
     def start_driver(self, folder: Path) -> asyncio.Future[None]:
-        """Begin to start the driver, unless that has begun, with ``folder`` for its temporary files; return a future
-        that is done once it has started."""
         if self._starting is None:
             self._starting = asyncio.ensure_future(self._start_driver(folder))
         return self._starting
 
     async def _start_driver(self, folder: Path) -> None:
-        """Start the driver. If this is cancelled, the driver ends with :meth:`end`, or as soon as it has started."""
+        """If this is cancelled, the driver ends with :meth:`end`, or as soon as it has started."""
         with child_environment(folder):
             starting = asyncio.ensure_future(start_driver())
             try:
@@ -366,7 +347,6 @@ class BrowserProcess:
                 raise
 
     async def attach(self, remote: Remote, engine: str, *, timeout: float) -> None:
-        """Attach to a remote browser, whose driver has started already."""
         assert self._playwright is not None
         self.browser = await remote.connect(self._playwright, engine, timeout=timeout)
         OPEN_BROWSERS.add(self)
@@ -387,8 +367,7 @@ class BrowserProcess:
         extensions: bool,
         switches: Sequence[str] = (),
     ) -> None:
-        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need a profile.
-        ``slow_mo`` in milliseconds is added to each step of Playwright. ``switches`` are Chromium's."""
+        """``extensions`` need a ``profile``, which all sessions share. ``slow_mo`` is in milliseconds."""
         assert self._playwright is not None
         browser_type = getattr(self._playwright, engine)
         options = {"headless": headless, "slow_mo": slow_mo, **_launch_options(choice, engine, switches)}
@@ -433,12 +412,11 @@ class BrowserProcess:
         return self._extensions[folder]
 
     def note_download(self) -> None:
-        """Note that a download may begin. Then :meth:`end` gives the browser time to remove the files of downloads that
-        it cuts off."""
+        """:meth:`end` then gives the browser time to remove the files of downloads that it cuts off."""
         self._may_have_downloads = True
 
     async def responds(self, timeout: float) -> bool:
-        """Return whether the browser is alive and, with CDP, answers within ``timeout`` seconds. Never raises."""
+        """Never raises."""
         try:
             if self.cdp is None:
                 # After the end of the driver, is_connected() may still be true. So its process is checked, too.
@@ -451,7 +429,7 @@ class BrowserProcess:
         return True
 
     def resident_bytes(self) -> int:
-        """Return the resident memory of driver and browser in bytes; pages shared by processes count in each."""
+        """Pages shared by processes count in each."""
         total = 0
         for process in process_tree(self.pids):
             with contextlib.suppress(psutil.Error):
@@ -459,11 +437,7 @@ class BrowserProcess:
         return total
 
     async def end(self) -> None:
-        """End the browser, or detach from a remote one, and end the driver.
-
-        Idempotent. Takes a few seconds at most, and kills every process that does not end by itself. A Chromium with
-        nothing to write is killed at once, which saves 0.2 s.
-        """
+        """Idempotent. Takes a few seconds at most, and kills every process that does not end by itself."""
         OPEN_BROWSERS.discard(self)
         if self._starting is not None:
             self._starting.cancel()
@@ -485,10 +459,9 @@ class BrowserProcess:
             self.pids = []
 
     async def _close_browser(self) -> None:
-        """Close the browser as far as it has files to write or to remove.
-
-        A context that a caller records in is closed by itself, since its HAR is written then, and not at the end of the
-        browser. The browser is closed for its profile, and to remove downloads that were cut off."""
+        """The HAR of a context that a caller records in is written only if the context is closed by itself. The browser
+        is closed for its profile, and to remove downloads that were cut off.
+        """
         contexts_of_callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
         await asyncio.gather(*(_try_step(_GRACE, context.close()) for context in contexts_of_callers))
         may_have_files = self.context is not None or self._may_have_downloads
@@ -529,7 +502,7 @@ def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:
 
 
 async def _try_step(seconds: float, work: Coroutine[object, object, object]) -> None:
-    """Run a step of closing for at most ``seconds`` and ignore its failure: the next step is more forceful."""
+    """A failure is ignored: the next step is more forceful."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(seconds):
             await work
@@ -537,9 +510,7 @@ async def _try_step(seconds: float, work: Coroutine[object, object, object]) -> 
 
 @asynccontextmanager
 async def driver_ahead() -> AsyncIterator[None]:
-    """Start a driver at once for the first browser that is started in the block. An unused driver ends with the block.
-
-    Raises nothing if the driver cannot run: the start of the browser raises."""
+    """An unused driver ends with the block. If the driver cannot run, the start of the browser raises."""
     process = BrowserProcess()
     # next_process() takes it out of this list.
     unused = [process]
@@ -555,13 +526,11 @@ async def driver_ahead() -> AsyncIterator[None]:
 
 
 def next_process() -> BrowserProcess:
-    """Return the process whose driver was started ahead, or a new one."""
     unused = _ahead.get([])
     return unused.pop() if unused else BrowserProcess()
 
 
 def process_tree(pids: list[int]) -> list[psutil.Process]:
-    """Return the processes and all their descendants, without processes that have ended and their children."""
     members: dict[int, psutil.Process] = {}
     for pid in pids:
         with contextlib.suppress(psutil.Error):
@@ -572,7 +541,7 @@ def process_tree(pids: list[int]) -> list[psutil.Process]:
 
 
 async def kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill the processes and wait until they are gone, for at most three seconds. Those gone already are ignored."""
+    """Waits three seconds at most until they are gone."""
     alive = [process for process in processes if is_running(process)]
     # Windows has no SIGKILL.
     kill_signal = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -587,7 +556,7 @@ async def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Return whether the process is alive. A zombie, which its parent has not reaped yet, is not."""
+    """A zombie, which its parent has not reaped yet, is not running."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -612,13 +581,12 @@ _LOCK_NAME = "in-use"
 
 
 def _remove_all_folders() -> None:
-    """Remove the folders of sessions and browsers that were never closed, since the program ends."""
     for folder in tuple(_run_folders):
         _remove_folder(folder)
 
 
 def _forget_folders() -> None:
-    """Forget, in a forked process, the folders of its parent, which removes them itself."""
+    """In a forked process: the parent removes its folders itself."""
     global _folder_lock, _folder_users, _folder_path
     _folder_lock, _folder_users, _folder_path = threading.Lock(), 0, None
     for lock in _run_folders.values():
@@ -632,10 +600,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class RunFolder:
-    """The folder of this process: ``with RunFolder() as path``. The first user creates it, the last one removes it.
-
-    Thread-safe. Removing the folder also kills every process with the folder in its command line.
-    """
+    """The first user creates the folder, the last one removes it, with every process that names it. Thread-safe."""
 
     def __enter__(self) -> Path:
         global _folder_users, _folder_path
@@ -658,8 +623,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def short_folder(longest: int) -> Iterator[Path]:
-    """Create another folder of this process, with a path of at most ``longest`` bytes if the system allows it. It is
-    removed in the same way as a :class:`RunFolder`."""
+    """Its path has ``longest`` bytes at most, if the system allows it."""
     name_length = len("/abp-run-4194304-12345678")
     folder = _make_folder(longest - name_length)
     try:
@@ -669,8 +633,7 @@ def short_folder(longest: int) -> Iterator[Path]:
 
 
 def _make_folder(longest_base: int) -> Path:
-    """Make and lock a run folder. The path of the folder around it has at most ``longest_base`` bytes if the system
-    allows it."""
+    """The path of the folder around it has ``longest_base`` bytes at most, if the system allows it."""
     sweep()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"abp-run-{os.getpid()}-", dir=_base_folder(longest_base)))
@@ -691,7 +654,6 @@ def _hold(lock: int) -> bool:
 
 
 def _remove_folder(folder: Path) -> None:
-    """End the processes that use a run folder of this process, and remove the folder."""
     lock = _run_folders.pop(folder, None)
     if lock is None:  # it belongs to the process that this one was forked from
         return
@@ -710,7 +672,6 @@ def _remove_folder(folder: Path) -> None:
 
 
 def sweep() -> None:
-    """Remove the run folders of processes that have ended."""
     for base in {temp_folder(), _SHORT_BASE}:
         for folder in base.glob("abp-run-*"):
             with contextlib.suppress(OSError):
@@ -741,7 +702,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _base_folder(longest: int) -> Path:
-    """Return the parent of a run folder: the temp folder, or ``/tmp`` if its path is longer than ``longest`` bytes."""
+    """``/tmp`` if the path of the temp folder is longer than ``longest`` bytes."""
     base = temp_folder()
     if len(os.fsencode(base)) > longest and os.access(_SHORT_BASE, os.W_OK):
         return _SHORT_BASE

@@ -29,7 +29,7 @@ Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class Held(msgspec.Struct):
-    """Content held in the page: ``id`` there, ``size`` in bytes, and MIME ``type`` if it has one."""
+    """``size`` is in bytes."""
 
     id: str
     size: Size
@@ -37,7 +37,7 @@ class Held(msgspec.Struct):
 
 
 class AppState(msgspec.Struct):
-    """State of a page: see ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
+    """See ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
 
     protocol: Literal["abp", "webmcp"]
     present: bool
@@ -53,8 +53,7 @@ class AppState(msgspec.Struct):
 
 
 def checked(value: object, kind: type[T], what: str) -> T:
-    """Return a value of the page as a ``kind``; ``what`` names it in messages. Raises
-    :class:`~transports.errors.ProtocolError`."""
+    """Raises :class:`~transports.errors.ProtocolError`. ``what`` names the value in it."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -62,8 +61,7 @@ def checked(value: object, kind: type[T], what: str) -> T:
 
 
 def parse_json(text: str, kind: type[T], what: str) -> T:
-    """Return a JSON text of the page as a ``kind``. Its limit is 100,000 values, since it is parsed in the event loop.
-    Raises :class:`~transports.errors.ProtocolError`."""
+    """The limit is 100,000 values, since the text is parsed in the event loop. Raises as :func:`checked`."""
     return checked(decode_json(text, max_values=MAX_ON_LOOP), kind, what)
 
 
@@ -87,15 +85,14 @@ class _Binary(msgspec.Struct, array_like=True):
 
 
 class _Rest(msgspec.Struct):
-    """Content and warnings of a reply, beside its answer."""
-
     binaries: list[_Binary] = []
     warnings: list[str] = []
 
 
 class _Reply(msgspec.Struct):
-    """A reply of the agent: ``answer`` with ``rest``, or why there is none: the agent ``refused`` the answer, the app
-    ``threw`` an error called ``name``, or the request was not for the document's origin (``denied``)."""
+    """``answer`` with ``rest``, or why there is none: the agent ``refused`` the answer, the app ``threw`` an error
+    called ``name``, or the request was not for the document's origin (``denied``).
+    """
 
     answer: Any = None
     rest: _Rest | None = None
@@ -106,18 +103,13 @@ class _Reply(msgspec.Struct):
 
 
 def is_reference(answer: str) -> bool:
-    """Return whether an answer of the agent is a reference to a reply that is too long to be the answer itself."""
     return answer.startswith('{"id":')
 
 
 def parse_reply(request: Message, text: str | bytes, *, handle_prefix: str = HELD) -> Message:
-    """Return the reply to ``request`` from the agent's JSON.
+    """An exception of the app's ``call`` is a failed answer. Handles begin with ``handle_prefix``.
 
-    Handles of content in the document begin with ``handle_prefix``. An exception of the app's ``call`` is a failed
-    answer.
-
-    Raises :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins, and
-    :class:`~transports.errors.ProtocolError` for an answer or a reply that cannot be used.
+    Raises :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins.
     """
     max_values = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
     reply = checked(decode_json(text, max_values=max_values), _Reply, f"the reply to {request.type}")
@@ -148,8 +140,7 @@ def _with_contents(answer: object, binaries: list[_Binary], handle_prefix: str) 
 
 
 def _failed_answer(request: Message, error_name: str, error_message: str) -> Message:
-    """Return the failed answer to a call for an exception of the app. For another request, raise
-    :class:`~transports.errors.ProtocolError`."""
+    """Raises :class:`~transports.errors.ProtocolError` for a request that is not a call."""
     # Not by repr(): it may escape characters of a secret, which redaction would not recognise then.
     thrown = f"'{error_message[:500]}'"
     if error_name:
@@ -179,22 +170,18 @@ def _binary_of(binary: _Binary, handle_prefix: str) -> BinaryData | Broken:
 
 
 class Elicitation(msgspec.Struct):
-    """A question of the app (``request``), with the agent's ``id`` for it."""
-
     id: str
     request: Any
 
 
 class Effect(msgspec.Struct):
-    """A side effect; ``call`` is the id of the call that was running in the page, if any."""
-
     call: str | None = None
 
 
 class Download(Effect):
-    """A click on a download link. The download begins after ``wait`` milliseconds, or never if it is ``dropped``, or if
-    the app ``prevented`` the click, which was announced before. If it is not ``sure``, the browser may open the link in
-    place of downloading it."""
+    """The download begins after ``wait`` milliseconds, or never if it is ``dropped``, or if the app ``prevented`` the
+    click, which was announced before. If it is not ``sure``, the browser may open the link in place of downloading it.
+    """
 
     sure: bool = True
     wait: Annotated[float, msgspec.Meta(ge=0, le=60_000)] = 0.0
@@ -203,7 +190,7 @@ class Download(Effect):
 
 
 class Print(Effect):
-    """A call of ``print()``: ``id`` of the snapshot of the page, whether it was ``kept``, and title of the page."""
+    """``id`` is that of the snapshot of the page, which may not be ``kept``."""
 
     id: int | None = None
     kept: bool = True
@@ -217,8 +204,7 @@ class FileChooser(Effect):
 
 
 class Clipboard(Effect):
-    """Content that the app wrote to the clipboard, or shared: held in the page (``id``), sent along (``base64``), or
-    neither. ``name`` is a shared file's."""
+    """Content is held in the page (``id``), sent along (``base64``), or neither. ``name`` is a shared file's."""
 
     type: str = ""
     size: Size = 0
@@ -228,15 +214,13 @@ class Clipboard(Effect):
 
 
 class Notice(Effect):
-    """A notification for a person; without a ``title`` the question whether the app may show some."""
+    """Without a ``title`` it is the question whether the app may show notifications."""
 
     title: str = ""
     body: str = ""
 
 
 class Unsent(Effect):
-    """An event of the app that cannot be sent, and why."""
-
     reason: str = ""
 
 
@@ -245,7 +229,7 @@ class Tools(msgspec.Struct):
 
 
 class ViewMessage(msgspec.Struct):
-    """A message of a view to its host: ``params`` is JSON. ``key`` names a request; a notification has none."""
+    """``params`` is JSON. ``key`` names a request; a notification has none."""
 
     key: int | None
     method: str
@@ -253,7 +237,7 @@ class ViewMessage(msgspec.Struct):
 
 
 class Flood(msgspec.Struct):
-    """A notice that a document sends too many events: some are left out, or with ``ended`` all from now on."""
+    """Some events are left out, or all from now on if it ``ended``."""
 
     ended: bool = False
 
@@ -286,11 +270,8 @@ _EVENTS: dict[str, Any] = {
 
 
 def parse_event(text: object) -> tuple[str, Any]:
-    """Return kind and payload of an event that the page emitted. Raises :class:`~transports.errors.ProtocolError`.
-
-    The payload is the app's own JSON for ``notification``, ``progress`` and ``capabilities``, and a class of this
-    module for side effects, questions, ``tools`` and ``flood``. The kinds ``counts``, ``emitted``, ``unknown`` and
-    ``unloaded`` come from the harness of embedded apps.
+    """The payload is the app's own JSON for ``notification``, ``progress`` and ``capabilities``, otherwise a class of
+    this module. The kinds ``counts``, ``emitted``, ``unknown`` and ``unloaded`` come from the harness of embedded apps.
     """
     max_chars = 8 << 20  # it is parsed in the event loop
     text = checked(text, str, "an event")

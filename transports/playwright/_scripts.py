@@ -31,7 +31,7 @@ _DIGITS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 @cache
 def load_script(name: str) -> str:
-    """Return the text of a script: ``agent.js`` in ``js/``, or ``postmessage/js/harness.js`` of another room."""
+    """``agent.js`` is in ``js/``, ``postmessage/js/harness.js`` in another room."""
     folder = files(__package__) / "js"
     if "/" in name:
         folder = files(__package__.rpartition(".")[0])
@@ -40,16 +40,12 @@ def load_script(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A script for the pages of one ``origin``. ``name`` is its file's name."""
-
     name: str
     script: str
     origin: str
 
     def source(self, *, late: bool = False) -> str:
-        """Return the script as it is installed in a page: a function that runs at its origin only.
-
-        With ``late``, scripts of the page have run already."""
+        """The function runs at the adapter's origin only. With ``late``, scripts of the page have run already."""
         natives = load_script("natives.js")
         adapter = load_script("adapter.js")
         arguments = f"{json.dumps(late)}, {json.dumps(self.origin)}, {json.dumps(self.name)}"
@@ -60,10 +56,7 @@ class Adapter:
 
 
 def read_adapter(path: str | Path, target: str) -> Adapter:
-    """Read the script at ``path`` for the app at ``target``, and bind it to the origin of that address.
-
-    Raises :class:`~transports.errors.UsageError` for a file that is not UTF-8 text, and for a target without an origin.
-    """
+    """The script is bound to the origin of ``target``. Raises :class:`~transports.errors.UsageError`."""
     origin = origin_of(target)
     if origin is None or not is_page(target):
         raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
@@ -78,8 +71,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
 
 
 def failure_of(adapter: Adapter, threw: str | None) -> str:
-    """Return the failure of the adapter itself, from the text of what ``window.abp`` of a page threw; empty if the page
-    threw something else. An adapter that fails leaves a ``window.abp`` that throws its reason (``adapter.js``)."""
+    """An adapter that fails leaves a ``window.abp`` that throws its reason (``adapter.js``). Otherwise empty."""
     reason = (threw or "").removeprefix("Error: ")
     if not reason.startswith(f"the adapter {adapter.name} failed"):
         return ""
@@ -98,10 +90,7 @@ def not_installed(adapter: Adapter, target: str, url: str) -> str:
 
 
 def extension_folder(target: str) -> Path | None:
-    """Return the absolute folder of the extension ``target``, or ``None`` if the target is not an extension.
-
-    Raises :class:`~transports.errors.UsageError` for ``extension:`` with a folder without a ``manifest.json``.
-    """
+    """``extension:`` raises :class:`~transports.errors.UsageError` for a folder without a ``manifest.json``."""
     scheme = "extension:"
     has_scheme = target.startswith(scheme)
     if not has_scheme and "://" in target:
@@ -117,10 +106,7 @@ def extension_folder(target: str) -> Path | None:
 
 
 def extension_page_in(folder: Path, page: str | None) -> str:
-    """Return the path of ``page`` inside the extension, query and fragment included, without a leading slash.
-
-    Raises :class:`~transports.errors.UsageError` if the folder has no such file.
-    """
+    """Query and fragment are included. Raises :class:`~transports.errors.UsageError` if there is no such file."""
     path = (page or EXTENSION_PAGE).lstrip("/")
     file = path.partition("#")[0].partition("?")[0]
     if ".." in Path(file).parts or "\0" in file or not (folder / file).is_file():
@@ -129,8 +115,7 @@ def extension_page_in(folder: Path, page: str | None) -> str:
 
 
 def extension_id(folder: Path) -> str | None:
-    """Return Chromium's id for the extension in an absolute ``folder``: of the ``key`` in its manifest, or
-    of the path without one. ``None`` for a broken manifest."""
+    """Chromium makes it of the ``key`` in the manifest, or of the path. ``None`` for a broken manifest."""
     try:
         manifest = decode_json(read_regular(folder / "manifest.json", 1 << 20))
         key = manifest.get("key") if isinstance(manifest, dict) else None
@@ -147,10 +132,7 @@ def _path_bytes(folder: Path) -> bytes:
 
 
 async def load_unpacked(cdp: CDPSession, folder: Path, browser: str) -> str:
-    """Load the extension in ``folder`` over the browser's own CDP session, and return its id there.
-
-    Raises :class:`~transports.errors.ConnectFailed` if the browser refuses it; ``browser`` is its name for messages.
-    """
+    """Returns the extension's id. Raises :class:`~transports.errors.ConnectFailed` if the browser refuses it."""
     from playwright.async_api import Error  # late: targets are recognised without Playwright
 
     try:

@@ -59,10 +59,8 @@ def _state_of_existing_context() -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page for one session.
-
-    ``borrowed`` is true for the caller's own page: it may hold an app already, and it stays open after the session.
-    ``folder`` holds temporary files. ``browser`` is ``None`` if the caller gave the page or its context.
+    """A ``borrowed`` page is the caller's: it may hold an app already, and it stays open after the session. ``browser``
+    is ``None`` if the caller gave the page or its context.
     """
 
     page: Page
@@ -72,13 +70,11 @@ class Tab:
 
     @property
     def shares_disk(self) -> bool:
-        """True if the browser was started here and so sees our files."""
         return self.browser is not None and not self.browser.attached
 
     async def set_permissions(self, agent: PageAgent, granted: Collection[str]) -> None:
-        """Grant or deny every permission for the page's context, for all origins, so that the browser never prompts.
-
-        Contexts of the caller or of an attached browser are left as they are, and so are browsers without CDP.
+        """The browser never prompts, for any origin. Contexts of the caller or of an attached browser are left as they
+        are.
         """
         if self.browser is None or not self.shares_disk or agent.channel.cdp is None:
             return
@@ -97,9 +93,7 @@ class Tab:
         await asyncio.gather(*map(decide, permissions))
 
     async def keep_active(self, agent: PageAgent) -> None:
-        """Let the page draw and run its timers as usual while another tab of its window is shown.
-
-        Playwright does so in a browser that it starts. A borrowed page is left as it is."""
+        """The page draws and runs its timers while another tab is shown. Playwright's own browsers do so anyway."""
         if self.borrowed or self.shares_disk or agent.channel.cdp is None:
             return
         # A browser of another maker may not know the command.
@@ -107,7 +101,7 @@ class Tab:
             await agent.cdp.send("Emulation.setFocusEmulationEnabled", {"enabled": True})
 
     def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
-        """Return the downloads by which the browser can write content to the local disk, or ``None`` if it must not."""
+        """Returns ``None`` if the browser must not write content to the local disk."""
         browser = self.browser
         if browser is None:
             return PlaywrightDownloads(asyncio.Semaphore(1))
@@ -143,12 +137,9 @@ class PageOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSource:
-    """The options for the source of a page.
-
-    At most one of ``browser`` (a running one, or a :class:`BrowserLender`), ``page``, ``context``, ``profile``,
+    """At most one of ``browser`` (a running one, or a :class:`BrowserLender`), ``page``, ``context``, ``profile``,
     ``cdp_url`` and ``browser_server`` may be given. ``headers`` are sent to ``cdp_url`` or ``browser_server``.
-    ``locale`` (BCP 47) and ``timezone`` (IANA) are those of a context that is made for the page, by default the
-    browser's own. Raises :class:`~transports.errors.UsageError` if options contradict each other.
+    ``locale`` (BCP 47) and ``timezone`` (IANA) are those of a context that is made for the page.
     """
 
     browser: Browser | BrowserLender | str | None = None
@@ -165,7 +156,6 @@ class PageSource:
     timezone: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise :class:`~transports.errors.UsageError` for options that exclude each other."""
         source = self._source_option()
         has_context = source in ("page", "context", "cdp_url")
         has_address = source in ("cdp_url", "browser_server")
@@ -187,8 +177,7 @@ class PageSource:
         _require_async("context", self.context, "BrowserContext")
 
     def _source_option(self) -> str:
-        """Return the name of the option that names the page, or where it is opened; empty for a new browser. Raises
-        :class:`~transports.errors.UsageError` if there are several."""
+        """Returns the name of an option that was given; empty for a new browser."""
         sources = {
             "browser": self.browser if isinstance(self.browser, Browser | BrowserLender) else None,
             "page": self.page,
@@ -205,32 +194,29 @@ class PageSource:
 
     @property
     def _patience(self) -> float:
-        """Seconds without an answer after which the browser counts as dead. The end of a shared one costs all its
-        sessions their apps, so it gets more time."""
+        """Seconds until a silent browser counts as dead. The end of a shared one costs all its sessions their apps."""
         if isinstance(self.browser, Browser | BrowserLender):
             return 15.0
         return 3.0
 
     def is_over(self, browser: Browser) -> bool:
-        """Return whether ``browser`` is gone for good: its owner has closed it, or the pool that lends it is closed."""
         owner = self.browser if isinstance(self.browser, BrowserLender) else browser
         return owner.closed
 
     @property
     def closed_option(self) -> str:
-        """Name of the caller's page or context if it is closed; otherwise empty."""
+        """Names the option whose page or context is closed; otherwise empty."""
         for name, page_or_context in (("page", self.page), ("context", self.context)):
             if page_or_context is not None and page_or_context.is_closed():
                 return name
         return ""
 
     async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
-        """Return the running browser, or ``None`` if the page or context is the caller's.
+        """Returns ``None`` if the page or context is the caller's.
 
-        A shared browser that has died is started again. A browser that is started here is closed with ``stack``.
-        ``timeout`` in seconds covers the start. Raises :class:`~transports.errors.ConnectFailed`, without starting a
-        browser, if nothing listens at a ``url`` of this machine, and :class:`~transports.errors.UsageError` if the
-        caller's page or context is closed.
+        A shared browser that has died is started again. One that is started here is closed with ``stack``. Raises
+        :class:`~transports.errors.ConnectFailed`, without starting a browser, if nothing listens at a ``url`` of this
+        machine.
         """
         if self.closed_option:
             raise UsageError(f"{spelled(f'{self.closed_option}=')} is closed; give an open one")
@@ -260,8 +246,7 @@ class PageSource:
         return await stack.enter_async_context(browser)
 
     async def revive(self, stack: AsyncExitStack, browser: Browser) -> Browser:
-        """Return a running browser after a page of ``browser`` was lost: the same one, started again if it has died, or
-        another one if it was lent. Raises the errors of :meth:`start`."""
+        """Called after a page was lost. A browser that was lent is replaced by another one."""
         if not isinstance(self.browser, BrowserLender):
             await browser.ensure_running(patience=self._patience)
             return browser
@@ -271,11 +256,10 @@ class PageSource:
         return await stack.enter_async_context(self.browser.lend())
 
     async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
-        """Open the page, and push its closing to ``stack``.
+        """The page is closed with ``stack``. It takes the place of ``previous`` in its context.
 
-        With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
-        and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open a page, and
-        :class:`~transports.errors.UsageError` for a locale or a time zone that it does not know.
+        Raises :class:`~transports.errors.ConnectFailed`, and :class:`~transports.errors.UsageError` for an unknown
+        locale or time zone.
         """
         try:
             if previous is None:
@@ -289,7 +273,6 @@ class PageSource:
             raise self._open_error(browser, first_line(error)) from None
 
     def _open_error(self, browser: Browser | None, reason: str) -> UsageError | ConnectFailed:
-        """Return the error for a page that could not be opened; ``reason`` is the message of Playwright."""
         for name, value in (("timezone", self.timezone), ("locale", self.locale)):
             if value is not None and f"invalid {name}" in reason.lower():
                 return UsageError(f"unknown {name} {value!r:.100}")
@@ -299,7 +282,6 @@ class PageSource:
         return ConnectFailed(f"the browser could not open a page: {reason}")
 
     async def _open_tab(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
-        """Take the caller's page, or open one: in the caller's context, in the browser's, or in a new one."""
         if self.page is not None:
             return self._borrow_page(stack, self.page)
         context = self.context
@@ -328,7 +310,7 @@ class PageSource:
         return Tab(await context.new_page(), browser.folder, browser)
 
     def _borrow_page(self, stack: AsyncExitStack, page: Page) -> Tab:
-        """Use the caller's page, which can have one session at a time."""
+        """The page can have one session at a time."""
         if page in _PAGES_IN_USE:
             raise UsageError("this page has a session already; close that session, or give another page=")
         _PAGES_IN_USE.add(page)
@@ -344,7 +326,6 @@ class PageSource:
         return Tab(page, folder, browser)
 
     def _load_storage_state(self) -> Any:
-        """Return the storage state, from its file if it is one. Raises :class:`~transports.errors.UsageError`."""
         name = spelled("storage_state=")
         state: object = self.storage_state
         reason = "it is not a value of context.storage_state()"
@@ -370,15 +351,12 @@ def _read_json(path: Path) -> object:
 
 
 def _require_async(option: str, value: object, class_name: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` unless ``value`` is ``None`` or of that class of
-    ``playwright.async_api``."""
     if value is not None and not isinstance(value, getattr(async_api, class_name)):
         raise UsageError(f"{option}= takes a {class_name} of playwright.async_api, not {type(value).__module__}")
 
 
 @contextlib.asynccontextmanager
 async def opened(opening: Coroutine[Any, Any, PageOrContext]) -> AsyncIterator[PageOrContext]:
-    """Open a page or context as :func:`open_or_close` does, and close it at the end, quietly."""
     page_or_context = await open_or_close(opening)
     try:
         yield page_or_context
@@ -387,8 +365,7 @@ async def opened(opening: Coroutine[Any, Any, PageOrContext]) -> AsyncIterator[P
 
 
 async def open_or_close(opening: Coroutine[Any, Any, PageOrContext]) -> PageOrContext:
-    """Open a page or context. The browser opens it even if this is cancelled: then it is closed as soon as it is
-    open."""
+    """The browser opens it even if this is cancelled; then it is closed as soon as it is open."""
     task = asyncio.ensure_future(opening)
     try:
         return await asyncio.shield(task)
@@ -404,11 +381,11 @@ async def _close_when_open(opening: Awaitable[Page | BrowserContext]) -> None:
 
 
 async def close_quietly(page_or_context: Page | BrowserContext) -> None:
-    """Close a page or context, and wait two seconds for it at most. Never raises.
+    """Waits two seconds at most. Never raises.
 
     A slower one is closed in the background: a page that floods the driver delays all its answers, and Playwright waits
-    for one before it sends the command that closes. If that task were cancelled, the page would run until the browser
-    ends."""
+    for one before it sends the command that closes. If that task were cancelled, the page would stay.
+    """
 
     async def close() -> None:
         # Also the error of a driver that has ended.
@@ -425,8 +402,9 @@ async def close_quietly(page_or_context: Page | BrowserContext) -> None:
 
 
 async def _close_page(page: Page) -> None:
-    """Close a page. While Chromium commits a navigation, it ignores the command, but reports success
-    (crbug.com/536385539). Playwright then waits for ever, so the command is sent again until the page is closed."""
+    """While Chromium commits a navigation, it ignores the command, but reports success (crbug.com/536385539).
+    Playwright then waits for ever, so the command is sent again until the page is closed.
+    """
     closing = asyncio.ensure_future(page.close())
     await asyncio.wait({closing}, timeout=0.25)
     if not closing.done():

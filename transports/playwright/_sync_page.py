@@ -26,9 +26,7 @@ T = TypeVar("T")
 
 
 class _Context(async_api.BrowserContext):
-    """An asynchronous context whose page and browser are wrapped here, not by Playwright.
-
-    Playwright caches the first wrapper of each implementation object for both APIs, so it would return a blocking
+    """Playwright caches the first wrapper of each implementation object for both APIs, so it would return a blocking
     wrapper that the user has seen, or give the user an asynchronous one later.
     """
 
@@ -42,8 +40,6 @@ class _Context(async_api.BrowserContext):
 
 
 class _Page(async_api.Page):
-    """An asynchronous page whose context is a :class:`_Context`, equal to any other of the same page."""
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Page) and self._impl_obj is other._impl_obj
 
@@ -60,12 +56,7 @@ def to_async(thing: sync_api.Page) -> Page: ...
 @overload
 def to_async(thing: sync_api.BrowserContext) -> BrowserContext: ...
 def to_async(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserContext:
-    """Return the same page or context as an object of ``playwright.async_api``.
-
-    It may only be used in the loop of its own Playwright, by a :class:`PageRunner`.
-
-    Raises :class:`~transports.errors.UsageError` for any other object, or if the internals of Playwright have changed.
-    """
+    """The object may only be used by a :class:`PageRunner`, in the loop of its own Playwright."""
     if isinstance(thing, sync_api.Page):
         return _Page(_implementation_of(thing))
     if isinstance(thing, sync_api.BrowserContext):
@@ -74,7 +65,6 @@ def to_async(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserCo
 
 
 def _implementation_of(thing: Any) -> Any:
-    """Return Playwright's own object behind a blocking one. Raises :class:`~transports.errors.UsageError`."""
     implementation = getattr(thing, "_impl_obj", None)
     loop = getattr(implementation, "_loop", None)
     sync = getattr(thing, "_sync", None)
@@ -88,10 +78,7 @@ def _implementation_of(thing: Any) -> Any:
 
 
 class PageRunner:
-    """Runner of coroutines in the loop of a blocking page or context, in the thread that owns it.
-
-    Between two calls that loop is paused: events arrive with the next call of this API or of Playwright's.
-    """
+    """Between two calls the loop is paused: events arrive with the next call of this API or of Playwright's."""
 
     def __init__(self, owner: sync_api.Page | sync_api.BrowserContext) -> None:
         self._owner: Any = owner
@@ -100,11 +87,10 @@ class PageRunner:
         self._posted: set[asyncio.Task[None]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result.
+        """If the wait is interrupted, by Ctrl-C say, the coroutine is cancelled and gets ten seconds to end.
 
         Raises :class:`~transports.errors.UsageError` in another thread than the page's, and
-        :class:`~transports.errors.Disconnected` if Playwright has been stopped. If the wait is interrupted, by Ctrl-C
-        say, the coroutine is cancelled and gets ten seconds to end.
+        :class:`~transports.errors.Disconnected` if Playwright has been stopped.
         """
         __tracebackhide__ = True
         if threading.get_ident() != self._thread:
@@ -138,4 +124,4 @@ class PageRunner:
         """Do nothing: Playwright owns the loop and also ends it."""
 
     def release(self, user: object) -> None:
-        """Do nothing, as :meth:`acquire`."""
+        """As :meth:`acquire`."""

@@ -66,7 +66,6 @@ _MAX_ATTEMPTS = 5
 
 
 async def _last_status(page: Page) -> int | None:
-    """Return the HTTP status of the page's last navigation, as far as its server answered."""
     for request in reversed(await page.requests()):
         if request.is_navigation_request() and request.frame == page.main_frame:
             # Not response(), which waits for a server that has not answered yet.
@@ -151,7 +150,6 @@ class TopPageTransport(PageTransport):
             self._script_options = {"protocol": protocol}
 
     async def _install_adapter(self, page: Page, agent: PageAgent) -> None:
-        """Check the adapter, and run it in the documents of the page."""
         if self._adapter is None:
             return
         await self._check_adapter(agent, self._adapter)
@@ -162,8 +160,6 @@ class TopPageTransport(PageTransport):
             await agent.with_deadline(running, "running the adapter", timeout=self._timeout)
 
     async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
-        """Run ``source`` in every document of the page from now on. It is removed at the end from a page that stays
-        open."""
         script = await page.add_init_script(source)
 
         async def remove() -> None:
@@ -174,7 +170,6 @@ class TopPageTransport(PageTransport):
             self._page_stack.push_async_callback(remove)
 
     async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
-        """Raise :class:`~transports.errors.UsageError` for a syntax error in the adapter, if the browser has CDP."""
         if agent.channel.cdp is None:
             return
         script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
@@ -187,7 +182,6 @@ class TopPageTransport(PageTransport):
             raise UsageError(f"the adapter {adapter.name} is not valid JavaScript: line {line}: {reason}")
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
-        """Open the app in the page, and find out which protocol it speaks. Raises if it is not an app."""
         if self._source.extension is not None and self._browser is not None:
             extension = await self._browser.load_extension(self._source.extension)
             self._target = f"chrome-extension://{extension}/{self._extension_page}"
@@ -222,7 +216,6 @@ class TopPageTransport(PageTransport):
         return not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
 
     async def _navigate(self, page: Page) -> Response | None:
-        """Open the target in the page. Raises :class:`~transports.errors.ConnectFailed` with the likely reason."""
         try:
             return await page.goto(
                 self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
@@ -248,7 +241,7 @@ class TopPageTransport(PageTransport):
         return f"the page at {redact_url(self._target)}{moved} ({described}) {fault}", self._advice(app, status)
 
     async def _find_app(self, agent: PageAgent) -> tuple[AppState, float]:
-        """Look for the app, again from the start in each document that the page navigates to."""
+        """The search begins again in each document that the page navigates to."""
         deadline = self._time_limit.when()
         assert deadline is not None
         # Before the time limit, whose error would not say what is wrong with the page.
@@ -260,10 +253,10 @@ class TopPageTransport(PageTransport):
         return await self._look_for_app(agent, until)
 
     async def _look_for_app(self, agent: PageAgent, until: float = math.inf) -> tuple[AppState, float]:
-        """Return the app of the page once it is complete, or what the page is ``grace`` seconds after it loaded, or at
-        ``until`` (time of the event loop); and the seconds since it loaded.
+        """Returns also the seconds since the page loaded, measured here, since it may have stopped its clock.
 
-        They are measured here, since the page may have stopped its clock."""
+        Waits until the app is complete, or for ``grace`` seconds after the page loaded, or until ``until`` (loop time).
+        """
         now = asyncio.get_running_loop().time
         loaded_at: float | None = None
         while True:
@@ -301,9 +294,7 @@ class TopPageTransport(PageTransport):
             self._events.put_nowait(Message("capabilities/changed", {}))
 
     async def _settle_navigation(self, page: Page) -> None:
-        """Wait until the tools of the document that the page has navigated to are announced.
-
-        A page that has loaded without a tool is not waited for: its tools may still come, and are announced then."""
+        """The tools of a page that has loaded without one may still come, and are announced then."""
         if not self._announcements:
             return
 
@@ -321,21 +312,21 @@ class TopPageTransport(PageTransport):
             await cancel_and_wait(waits)
 
     async def _wait_for_new_document(self, agent: PageAgent) -> bool:
-        """Wait for the tools of the page's new document. Returns false if the page itself is lost."""
+        """Returns false if the page itself is lost."""
         await asyncio.sleep(_NEW_DOCUMENT)
         if not agent.is_lost:
             await self._settle_navigation(agent.page)
         return not agent.is_lost
 
     async def inspect_tools(self) -> Mapping[str, object]:
-        """Return facts about the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
+        """Returns ``{tools, forms, api, secure}`` for ``abp conformance``."""
         facts = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
         return parse_json(facts, dict[str, object], "the facts about the tools of the page")
 
     # --- the tools of its frames --------------------------------------------------------------------------------------
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
-        """Return the watcher of the tools in frames; ``None`` if tools are not wanted."""
+        """Returns ``None`` if tools are not wanted."""
         if not self._script_options:
             return None
         self._frames = frames = FrameTools(agent, self._on_frames_changed, self._on_frame_effect)
@@ -363,7 +354,6 @@ class TopPageTransport(PageTransport):
         return self._accesses[frame]
 
     async def _list_tools(self, message: Message, *, timeout: float) -> Message:
-        """Send ``initialize`` or ``capabilities/list``, and add the tools of frames to the page's own in the reply."""
         reply = await super().request(message, timeout=timeout)
         frames = self._frames
         if frames is None:
@@ -379,7 +369,7 @@ class TopPageTransport(PageTransport):
         return reply
 
     async def _call_in_frame(self, frames: FrameTools, message: Message, *, timeout: float) -> Message:
-        """Call a tool of a frame in the document that listed it, and in no other."""
+        """Only the document that listed the tool may answer."""
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
         tool_of_frame = await frames.find(tool, patience=1.0)
@@ -402,10 +392,8 @@ class TopPageTransport(PageTransport):
             frame.calls.pop(call_id, None)
 
     def _sender_in(self, frame: ToolFrame, page_document: Document) -> Sender:
-        """Return the sender of answers to calls of a frame.
-
-        Frames of one origin in several places cannot be told apart, so the sender counts as being in all of those
-        places. A document whose frame is unknown counts as a third party's.
+        """Frames of one origin cannot be told apart, so the sender counts as being in all of their places. A document
+        whose frame is unknown counts as a third party's.
         """
         same_origin = [other for other in self._require_agent().page.frames[1:] if origin_of(other.url) == frame.origin]
         return sender_of(
@@ -418,8 +406,7 @@ class TopPageTransport(PageTransport):
         )
 
     def receiver(self, message: Message) -> str | None:
-        """Return the address of the page, or of the frame whose tool is called; for a frame whose origin differs from
-        its address, the origin."""
+        """If the origin of a tool's frame differs from its address, the origin is returned."""
         payload: Any = message.payload
         frame = None
         if message.type == "capabilities/call" and self._frames is not None:
@@ -431,7 +418,6 @@ class TopPageTransport(PageTransport):
         return frame.url
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Save content as :meth:`PageTransport.save` does, also content in a frame."""
         kind, _, name = handle.id.partition(":")
         if kind != "frame" or self._frames is None:
             await super().save(handle, path, timeout=timeout)
@@ -442,7 +428,6 @@ class TopPageTransport(PageTransport):
         await self._access_to(frame).ladder.save(Handle(held_id, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
-        """Drop content as :meth:`PageTransport.release` does, also content in a frame."""
         kind, _, name = handle.id.partition(":")
         if kind != "frame" or self._frames is None:
             await super().release(handle)
@@ -455,9 +440,9 @@ class TopPageTransport(PageTransport):
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request as :meth:`PageTransport.request` does. The call of a tool also raises
-        :class:`~transports.errors.PersonRequired`, :class:`~transports.errors.OutcomeUnknown`, and, unsent,
-        :class:`~transports.errors.CapabilityError` for a tool whose frame is gone."""
+        """The call of a tool also raises :class:`~transports.errors.PersonRequired` and
+        :class:`~transports.errors.OutcomeUnknown`.
+        """
         if self.name != "webmcp":
             return await super().request(message, timeout=timeout)
         if message.type in ("initialize", "capabilities/list"):
@@ -474,8 +459,7 @@ class TopPageTransport(PageTransport):
         return await super().request(message, timeout=timeout)
 
     async def _call_tool(self, message: Message, timeout: float) -> Message:
-        """Call a tool of the page or of a frame. A call that was lost with its document before it began is sent again
-        to the next document."""
+        """A call that was lost with its document before it began is sent again to the next document."""
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
         agent = self._require_agent()
@@ -518,20 +502,17 @@ class TopPageTransport(PageTransport):
             super()._on_event(kind, payload)
 
     async def aclose(self) -> None:
-        """Close the page as :meth:`PageTransport.aclose` does."""
         await cancel_and_wait(self._announcements)
         await super().aclose()
 
 
 def _not_sent(message: Message, tool: str) -> Message:
-    """Return the failed answer to a call of a tool that no frame has."""
     reason = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
     error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {reason}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)
 
 
 def _raise_for_code(reply: Message) -> None:
-    """Raise the error for an answer with the code of an unknown outcome, or of a form that waits for a person."""
     match reply.payload:
         case {"error": {"code": OutcomeUnknown.code} as error}:
             raise OutcomeUnknown(str(error.get("message", "")))
@@ -540,7 +521,6 @@ def _raise_for_code(reply: Message) -> None:
 
 
 def _form_sent(message: Message, tool: str) -> Message:
-    """Return the answer to a call of a form that was sent, so that the page navigated."""
     note = f"the form {tool} was sent and the page navigated; look at the page for the result"
     empty = {"success": True, "data": None}
     return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,), relists=True)

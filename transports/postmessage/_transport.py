@@ -405,7 +405,7 @@ class AppFrame:
         return result
 
     async def height(self) -> float:
-        """In CSS pixels."""
+        """The height is in CSS pixels."""
         if not self._shares_page:
             metrics = await self.send("Page.getLayoutMetrics", {})
             return float(metrics["cssContentSize"]["height"])
@@ -471,7 +471,7 @@ class NavigationWatcher:
         return self.response.status
 
     async def reason(self, url: str) -> str:
-        """Why the app at ``url`` could not be loaded, in words for a message."""
+        """Says why the app at ``url`` could not be loaded, in words for a message."""
         failure = None
         redirect = ""
         if self._failed is not None:

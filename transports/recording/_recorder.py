@@ -52,7 +52,7 @@ Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
 
 class _TeeStaged(Staged):
-    """For downloads, which only write and reset."""
+    """Downloads only write and reset."""
 
     def __init__(self, staged: Staged, copy: Path) -> None:
         self._copy = copy

@@ -48,7 +48,9 @@ class _Head(NamedTuple):
 
 
 class Connection(ClientConnection, asyncio.BufferedProtocol):
-    """For ``websockets.connect(create_connection=…)``. ``message_limit`` is in bytes, for all frames of a message."""
+    """``message_limit`` is in bytes, for all frames of a message. Use it as
+    ``websockets.connect(create_connection=…)``.
+    """
 
     def __init__(self, *args: Any, on_message: OnMessage, message_limit: int, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -114,7 +116,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 self._changed.set()
 
     def data_received(self, data: bytes) -> None:
-        """For an event loop that calls this instead of filling the buffer (uvloop)."""
+        """Some event loops (uvloop) call this instead of filling the buffer."""
         rest = memoryview(data)
         while rest:
             size = min(len(rest), _BUFFER_BYTES - self._end)
@@ -225,7 +227,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return self._message.tell()
 
     def _begin_frame(self, opcode: int, is_last: bool, length: int) -> None:
-        """For a frame whose payload arrives in pieces, or that is a part of a message."""
+        """The payload arrives in pieces, or the frame is a part of a message."""
         if self._message is None:
             self._message = io.BytesIO()
             self._is_text = opcode == Opcode.TEXT
@@ -252,7 +254,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._reads_frames = self._is_open
 
     def _fail(self, code: CloseCode, reason: str) -> None:
-        """RFC 6455 §7.1.7. The library discards the rest."""
+        """Ends the connection (RFC 6455 §7.1.7). The library discards the rest."""
         self._reads_frames = False
         self.protocol.fail(code, reason)
         # Writes the closing frame, and sets the deadline for the peer's answer.
@@ -285,7 +287,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     @property
     def can_send_now(self) -> bool:
-        """Whether the connection is open and the peer reads what is sent."""
+        """True if the connection is open and the peer reads what is sent."""
         return self._is_open and not self._is_slow
 
     def send_now(self, text: bytes) -> None:

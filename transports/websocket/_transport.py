@@ -406,7 +406,7 @@ class WebSocketTransport(Transport):
         self._events.put_nowait(None)
 
     def _fail(self, error: BaseException) -> None:
-        """After a bug in the task that reads the connection."""
+        """Called after a bug in the task that reads the connection."""
         self._connection = None
         self._state = "closed"
         self._loss = f"reading the connection failed ({type(error).__name__}); connect again"

@@ -258,7 +258,7 @@ async def is_blank(frame: Frame) -> bool:
 
 
 async def syntax_errors(frame: Frame) -> dict[str, int]:
-    """Returns lines, from 1, by error. Only Chromium knows where a syntax error is, and Playwright does not pass it on."""
+    """Returns lines, from 1, by error. Only Chromium knows them, and Playwright does not pass them on."""
     line_of_error: dict[str, int] = {}
 
     def add_line(event: Any) -> None:
