@@ -553,6 +553,14 @@ async def test_window_download_belongs_to_call_that_opened_it(check_all: CheckAl
     await check_all(check, rows)
 
 
+async def test_content_written_into_a_blank_window_is_a_warning(app: Session) -> None:
+    pdf = "<iframe src='data:application/pdf;base64,JVBERi0='></iframe>"  # as jsPDF's "dataurlnewwindow" does
+    result = await run(app, f'window.open().document.write("{pdf}");')
+    assert result.warnings == ("what the app wrote into a blank window is not kept; let the app download or answer it",)
+    shown_for_a_while = 'const w = window.open(); w.document.write("<p>Wait"); await wait(200); w.close();'
+    assert (await run(app, shown_for_a_while)).warnings == ()
+
+
 POSTED = """
   const form = Object.assign(document.createElement("form"), {{ action: "{}", method: "post", target: "_blank" }});
   document.body.append(form);

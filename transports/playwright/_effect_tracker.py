@@ -105,6 +105,11 @@ class Window:
             return False
         return self.is_loading or self.page.url not in ("", "about:blank", self.shown)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether it shows what the app wrote into it."""
+        return self.shown == "about:blank" and not self.has_download and not self.page.is_closed()
+
     def _is_navigation(self, request: Request) -> bool:
         try:
             return request.is_navigation_request() and request.frame == self.page.main_frame

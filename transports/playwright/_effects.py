@@ -218,11 +218,13 @@ class PageEffects:
             if watching is not None:
                 watching.cancel()
         for window in call.windows:
-            if not window.is_unfinished:
-                continue
-            address = redact_url(window.page.url)[:MAX_TEXT]
-            warning = f"a window at {address} was not ready in time; a file that it shows comes with a later call"
-            reply.warnings = (*reply.warnings, warning)
+            if window.is_unfinished:
+                address = redact_url(window.page.url)[:MAX_TEXT]
+                warning = f"a window at {address} was not ready in time; a file that it shows comes with a later call"
+                reply.warnings = (*reply.warnings, warning)
+            elif window.is_written:
+                warning = "what the app wrote into a blank window is not kept; let the app download or answer it"
+                reply.warnings = (*reply.warnings, warning)
 
     def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
         """The call under way fails, so there is no result that could hold the effect."""
