@@ -605,6 +605,47 @@ async def test_broken_connection_ends_one_call_only(breaks: str) -> None:
         assert (await other_call).data == {"content": [WORDS]} and len(handshakes) == 1
 
 
+@pytest.mark.parametrize("hints", [{}, {"resultType": "complete"}, {"ttlMs": 1.5, "cacheScope": "org"}], ids=json.dumps)
+async def test_members_that_2026_07_28_requires_may_be_missing(hints: Mapping[str, object]) -> None:
+    results: dict[str, Any] = {
+        "server/discover": {**MODERN, "capabilities": {"tools": {}, "resources": {}}},
+        "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
+        "tools/call": {"content": [WORDS]},
+        "resources/list": {"resources": [{"uri": "x://a", "name": "a"}]},
+        "resources/read": {"contents": [{"uri": "x://a", "text": "A"}]},
+    }
+
+    async def serve(request: web.Request) -> web.Response:
+        asked = json.loads(await request.read())
+        if asked["method"] not in results:
+            return web.Response(status=404)
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": hints | results[asked["method"]]})
+
+    app = web.Application()
+    app.add_routes([web.post("/mcp", serve)])
+    async with (
+        TestServer(app) as server,
+        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
+    ):
+        assert (await session.call("go")).data == {"content": [WORDS]}
+        assert [resource.uri for resource in await session.resources.list()] == ["x://a"]
+        assert (await session.resources.read("x://a")).data == {"contents": [{"uri": "x://a", "text": "A"}]}
+
+
+async def test_server_of_a_later_version_is_named() -> None:
+    error = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": ["2027-01-01"]}}
+
+    async def serve(request: web.Request) -> web.Response:
+        asked = json.loads(await request.read())
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error}, status=400)
+
+    app = web.Application()
+    app.add_routes([web.post("/mcp", serve)])
+    async with TestServer(app) as server:
+        with pytest.raises(ConnectFailed, match="Unsupported protocol version; it supports 2027-01-01 only"):
+            await connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10)
+
+
 async def test_call_waits_for_a_server_that_is_restarted() -> None:
     """The request was not sent, so it is sent again."""
     results = {

@@ -200,6 +200,8 @@ class Connection:
                 return f"its handshake is not valid MCP: {first_fault(error)}"
             case MCPError(code=types.METHOD_NOT_FOUND):
                 return f"it refuses the handshake ({reason}); is it an MCP server?"
+            case MCPError(data={"supported": list() as versions}):
+                return f"{reason}; it supports {', '.join(map(str, versions))[:100]} only"
             case httpx2.ConnectError():
                 return f"{reason}; start the server or correct the address"
         return reason

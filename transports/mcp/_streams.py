@@ -109,9 +109,9 @@ class Aside:
 
 # --- repair -----------------------------------------------------------------------------------------------------------
 
-#: Lists at the top of results: of `tools/list`, `tools/call`, and of resources. The SDK would refuse the whole result
-#: for one bad item, so it sees none.
-_LISTS = frozenset({"tools", "content", "resources", "resourceTemplates", "contents"})
+#: Lists at the top of results: of `tools/list`, `tools/call`, of resources and prompts. The SDK would refuse the whole
+#: result for one bad item, so it sees none.
+_LISTS = frozenset({"tools", "content", "resources", "resourceTemplates", "contents", "prompts"})
 #: Members of results that the SDK would refuse in some forms, and does not need.
 _NOT_SHOWN = frozenset({"_meta", "structuredContent", "isError"})
 #: Levels of log messages, and the usual names of some in logging libraries.
@@ -201,6 +201,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         _repair_cursor(whole)
         shown: dict[str, Any] = {key: _without_items(value) for key, value in whole.items() if key not in _NOT_SHOWN}
         shown |= {key: [] for key in lists}
+        _complete_result(shown)
         if "structuredContent" in whole:
             shown["content"] = []
 
@@ -249,6 +250,16 @@ def _repair_cursor(result: dict[str, Any]) -> None:
         cursor = str(cursor)
     if isinstance(cursor, str) and (cursor or "resultType" in result):
         result["nextCursor"] = cursor
+
+
+def _complete_result(result: dict[str, Any]) -> None:
+    """Add what results of 2026-07-28 must have, and many servers leave out. Other versions allow for any members."""
+    result.setdefault("resultType", "complete")
+    lifetime = result.get("ttlMs")
+    if not (isinstance(lifetime, int) and lifetime >= 0):
+        result["ttlMs"] = 0
+    if result.get("cacheScope") not in ("public", "private"):
+        result["cacheScope"] = "private"
 
 
 def _without_items(value: object) -> object:
