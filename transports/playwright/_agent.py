@@ -1,9 +1,5 @@
 """The agent inside a page: the script ``agent.js`` in each document, and the channel to it.
 
-* :class:`Channel` — the contract of a channel into a page; :mod:`._channels` has the two implementations.
-* :class:`PageAgent` — the agent of the page; it notices the loss of page, browser or driver. :mod:`._frames` has the
-  agents of documents in frames.
-
 No call into a page has a timeout of its own, and a frozen page never answers. So every wait here has a deadline, and
 ends at once when the page or the browser dies.
 """

@@ -1,7 +1,4 @@
-"""A browser for sessions (:class:`Browser`): start or attach, restart, close; with locks of profiles and start errors.
-
-:class:`BrowserLender` is the protocol for a source of running browsers, such as a pool.
-"""
+"""A browser for sessions: start or attach, restart, close; with locks of profiles and errors of the start."""
 
 from __future__ import annotations
 

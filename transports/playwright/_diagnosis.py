@@ -1,8 +1,6 @@
 """Diagnostics of a page: script errors, failed requests, last lines of the console, and messages for failed openings.
 
-Nothing is collected while the page works: the browser keeps these records anyway, and they are read after a failure
-(:func:`read_problems`). The rest explains why an address is not an app: :func:`explain_load_failure`,
-:func:`app_fault`, :func:`advice_for`, :func:`asks_to_sign_in`.
+Nothing is collected while the page works: the browser keeps these records anyway, and they are read after a failure.
 """
 
 from __future__ import annotations

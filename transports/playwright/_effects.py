@@ -3,9 +3,6 @@
 Each is answered at once, so that no call waits for a person, and recorded as an :class:`~transports.Effect`. Its
 content, if it has any, becomes an output of the call that was running. An effect outside any call is announced as an
 event, and its content comes with the next call. See ``docs/side-effects.md``.
-
-:class:`PageEffects` listens to the page, and assigns effects and outputs to calls (:mod:`._effect_tracker`, which also
-handles windows).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Recording of the evidence of calls: started before a call, written, redacted and returned as files after it.
-
-:class:`PageEvidence` is the recorder of a session, :class:`CallEvidence` the recording of one call, and
-:class:`ConsoleLog` the console of the page.
-"""
+"""Recording of the evidence of calls: started before a call, written, redacted and returned as files after it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The searches before a browser is started.
-
-* :func:`find_browser` — the browser to start; :func:`find_running` — running browsers to attach to.
-* :func:`find_ffmpeg` — Playwright's ffmpeg, which a video needs.
-* :func:`require_listener` — a check of the app's address, for its host and for a listener.
-"""
+"""Searches before a browser starts: browsers, running ones, ffmpeg, and a listener at the address of the app."""
 
 from __future__ import annotations
 
@@ -128,7 +123,7 @@ def _installed_by_playwright(name: str) -> BrowserChoice | None:
 
 
 def find_ffmpeg() -> tuple[Path, bool]:
-    """The second value says whether there is an executable at that path."""
+    """A video needs it. The second value says whether there is an executable at that path."""
     browsers = json.loads((_driver_package() / "browsers.json").read_text(encoding="utf-8"))["browsers"]
     revision = next(browser["revision"] for browser in browsers if browser["name"] == "ffmpeg")
     name = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}.get(sys.platform, "ffmpeg-linux")

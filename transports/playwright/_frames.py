@@ -1,9 +1,4 @@
-"""The documents in frames of a page, and their WebMCP tools.
-
-* :class:`FrameContexts` and :class:`FrameSession` track the documents over CDP and attach to frames of other processes.
-* :class:`FrameAgent` — the agent of a document in a frame.
-* :class:`FrameTools` — the WebMCP tools in the frames of a page: their names, lists and calls.
-"""
+"""The documents in frames of a page, and their WebMCP tools."""
 
 from __future__ import annotations
 

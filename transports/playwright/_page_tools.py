@@ -1,9 +1,4 @@
-"""Tools of a browser besides driving an app: HTML to PDF, screenshots.
-
-* :class:`FetchedRequests` answers the requests of HTML that is rendered without a network.
-* :class:`JudgedNetwork` is a SOCKS 5 proxy that lets a page connect only to addresses that a judge allows.
-* :func:`render_to_pdf`, :func:`screenshot` and :func:`screenshot_of_url` are the tools themselves.
-"""
+"""Tools of a browser besides driving an app: HTML to PDF, screenshots."""
 
 from __future__ import annotations
 
@@ -43,7 +38,7 @@ NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']
 
 
 class FetchedRequests:
-    """Only GET is allowed, within limits for number and size."""
+    """For HTML that is rendered without a network. Only GET is allowed, within limits for number and size."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch

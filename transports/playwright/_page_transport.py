@@ -3,9 +3,6 @@
 Playwright's ``page.evaluate`` does not return binary content (docs/protocol.md 6.6: ``{}`` for an ``ArrayBuffer``).
 So an agent in the page makes one JSON text of each answer. Small content is inside the text; larger content is a
 reference, fetched over the ladder of :mod:`transports.playwright._content`.
-
-The helpers describe the document that answers (:func:`sender_of`), which decides about cookies and addresses of
-downloads.
 """
 
 from __future__ import annotations

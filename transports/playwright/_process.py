@@ -1,9 +1,6 @@
 """One run of a browser and of its driver (:class:`BrowserProcess`): start or attach, health, end.
 
-Beside it: listeners of Playwright's events, the start of the driver with its environment, also ahead of its browser
-(:func:`driver_ahead`), the address of a remote browser (:class:`Remote`), the processes of a browser
-(:func:`process_tree`, :func:`kill`), and the temporary folder of this process (:class:`RunFolder`). This module loads
-without Playwright.
+This module loads without Playwright.
 """
 
 from __future__ import annotations

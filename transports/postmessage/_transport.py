@@ -1,7 +1,6 @@
 """The postMessage transport: an app made to be embedded, in an iframe of a harness page (docs/protocol.md 6.5).
 
-Below it: the harness (:func:`open_harness`), the frame of the app (:class:`AppFrame`), and the outcome of loading the
-app's document (:class:`NavigationWatcher`). Buffers in parameters and answers are transferred, not copied.
+Buffers in parameters and answers are transferred, not copied.
 """
 
 from __future__ import annotations

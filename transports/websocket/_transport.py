@@ -1,9 +1,5 @@
 """The WebSocket transport: a connection that is opened again when it breaks.
 
-* :func:`open_connection` — the handshake, with its redirects.
-* :func:`open_error` — failures of the handshake as ABP errors.
-* :class:`WebSocketTransport` — delivery of messages and reconnection, behind the Transport contract.
-
 Use: ``async with connect("wss://…") as app``, or with options of the transport::
 
     transport = WebSocketTransport("wss://app.example/abp", token="…", ping_interval=5, ping_timeout=5)
