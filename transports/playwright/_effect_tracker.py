@@ -108,7 +108,7 @@ class Window:
     @property
     def is_written(self) -> bool:
         """Whether it shows what the app wrote into it."""
-        return self.shown == "about:blank" and not self.has_download and not self.page.is_closed()
+        return self.shown == "about:blank" and self.navigations == 0 and not self.page.is_closed()
 
     def _is_navigation(self, request: Request) -> bool:
         try:
