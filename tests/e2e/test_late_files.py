@@ -153,7 +153,7 @@ async def test_download_of_later_event_loop_turn_belongs_to_its_call(shared_app:
         f"await wait(30); {SAVE}",
         'setTimeout(() => link("data:text/plain,content of later.txt", "later.txt").click());',
         'setTimeout((name) => setTimeout(() => blobLink(name).click()), 0, "later.txt");',
-        'setTimeout(() => blobLink("later.txt").click(), 8);',
+        'setTimeout(() => blobLink("later.txt").click(), 100);',
         'const a = blobLink("later.txt"); setTimeout(() => a.click(), 66);',
         'const a = blobLink("later.txt"), { port1, port2 } = new MessageChannel();'
         "port2.onmessage = () => a.click(); port1.postMessage(0);",

@@ -234,7 +234,8 @@
 
   // --- what a call leaves for a later turn: libraries click a download link in a timer of 0 ms (FileSaver.js) ---------
   const SHORT = 10; // ms of the longest timer that a call's answer waits for
-  const LONG = 100; // … once the call has clicked, or made an object URL that no link has downloaded yet (download.js: 66 ms)
+  const LONG = 100; // … if the handler sets it (DataTables), once the call has clicked, or made an object URL that no link has
+                    // downloaded yet (download.js: 66 ms)
   let urlMaker = null; // that call
   let clicker = null;  // the latest call that has clicked something, which may begin work of any kind
   let due = 0;      // time of the latest short timer, message or object URL of a call
@@ -247,7 +248,7 @@
   hook(window, "setTimeout", (native, self, args) => {
     const callback = args[0], delay = args[1] ?? 0, call = currentCall();
     if (call === null || typeof callback !== "function") return apply(native, self, args);
-    const longest = call === urlMaker || call === clicker ? LONG : SHORT;
+    const longest = call === startingCall() || call === urlMaker || call === clicker ? LONG : SHORT;
     if (typeof delay === "number" && !(delay > longest)) expectSoon(call, max(0, delay || 0));
     const callbackArgs = filterList(args, (_, index) => index > 1);
     return apply(native, self, [() => within(call, () => apply(callback, window, callbackArgs)), delay]);
