@@ -398,7 +398,7 @@ async def test_app_downloads_do_not_interfere_with_content_downloads(app: Sessio
 
 async def test_outputs_outside_calls_are_delivered_with_next_call(app: Session) -> None:
     async with announced(app, 3):
-        assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
+        assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=300)).effects
     hashes: list[str] = []
     warnings: list[str] = []
     async with asyncio.timeout(30):
@@ -417,7 +417,7 @@ async def test_outputs_outside_calls_are_delivered_with_next_call(app: Session) 
 
 async def test_excess_outputs_outside_calls_are_dropped_with_warning(app: Session) -> None:
     async with announced(app, 10):
-        await ui(app, *[{"kind": "copy", "text": str(n)} for n in range(10)], later=20)
+        await ui(app, *[{"kind": "copy", "text": str(n)} for n in range(10)], later=300)
     result = await app.call("file.list")
     assert [path.read_text() for path in files(result)] == [str(n) for n in range(2, 10)]
     assert "2 outputs that began before this call were too many and are lost" in result.warnings
