@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transports._internal.tasks import begin, drop, spawn
+from transports._internal.tasks import begin, discard_unawaited, spawn
 from transports.errors import UsageError
 
 
@@ -70,8 +70,8 @@ async def test_dropped_work_is_cancelled_and_its_late_error_is_ignored() -> None
 
     task = asyncio.ensure_future(stubborn())
     await asyncio.sleep(0)
-    drop(task)
-    drop(stubborn())
+    discard_unawaited(task)
+    discard_unawaited(stubborn())
     go.set()
     await asyncio.wait((task,), timeout=20)
     del task

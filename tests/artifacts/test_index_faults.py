@@ -105,7 +105,7 @@ async def test_concurrent_changes_from_two_machines_stay_consistent(
         turns.keep(one, "a", monkeypatch)
         turns.keep(two, "b", monkeypatch)
         index = two._catalog._index  # type: ignore[attr-defined]
-        clock = index._database.now
+        clock = index._database.now_sql
         monkeypatch.setattr(index, "_announcement", index._announcement.replace(clock, f"({clock} - 60.0)"))
         work = two.delete(first.id) if second == "delete" else two.put_bytes(b"x", namespace=name, filename="b.txt")
         async with asyncio.timeout(60):

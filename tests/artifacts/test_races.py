@@ -94,7 +94,7 @@ async def test_delete_keeps_content_that_another_process_stored_under_new_ids(st
     assert inner(root, "blobs") == []
 
 
-@pytest.mark.skipif(not Folder.is_possible(), reason="names are copies on this system, not links")
+@pytest.mark.skipif(not Folder.is_supported(), reason="names are copies on this system, not links")
 async def test_delete_keeps_content_of_restored_metadata(store: LocalStore, root: Path) -> None:
     first, second, third = [await store.put_bytes(PDF, namespace=namespace) for namespace in ("a", "b", "c")]
     files = [root / ".abp" / "meta" / f"{third.id}.json", Path(str(third.path))]

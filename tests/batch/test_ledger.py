@@ -204,7 +204,7 @@ async def test_lease_expiring_during_expire_is_handled_by_next_pass(
         ticks = itertools.chain([0.0], itertools.repeat(1e12))
         database = ledger._database
         database._db.create_function("tick", 0, lambda: next(ticks))  # type: ignore[attr-defined]
-        monkeypatch.setattr(database, "now", "tick()")
+        monkeypatch.setattr(database, "now_sql", "tick()")
         assert await ledger.expire() == (0, 0)
         assert await ledger.expire() == (1, 0)
 

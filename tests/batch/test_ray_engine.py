@@ -365,4 +365,4 @@ async def test_actors_start_with_at_most_one_second_of_rate(bench: Bench, rate: 
     shares = bench.engine(rate=rate)._split_options(4)
     assert (len(shares), sum(one.concurrency for one in shares)) == (actors, 8)
     assert sum(one.rate or 0.0 for one in shares) == (rate or 0.0)
-    assert rate is None or sum(Rate(one.rate).room(100) for one in shares) <= max(2, rate)
+    assert rate is None or sum(Rate(one.rate).allowed_starts(100) for one in shares) <= max(2, rate)

@@ -303,7 +303,7 @@ def test_host_pause_is_not_shortened() -> None:
     pauses.pause("a", 0)
     pauses.pause("b", 0)
     assert pauses.seconds_to_end() > 3000  # not that of one that has ended, which would wake the run again and again
-    assert pauses.closed() == {"a"} and pauses.seconds_to_end() > 3000
+    assert pauses.paused_hosts() == {"a"} and pauses.seconds_to_end() > 3000
     assert HostPauses().seconds_to_end() == math.inf
 
 
@@ -315,8 +315,8 @@ def test_option_out_of_range_is_rejected(options: dict[str, Any]) -> None:
 
 def test_slow_start_does_not_give_room_for_another_burst() -> None:
     rate = Rate(20)
-    assert rate.room(100) == 2
+    assert rate.allowed_starts(100) == 2
     # The ledger takes its time to lease the jobs.
     time.sleep(0.3)
-    rate.take(2)
-    assert rate.room(100) == 0
+    rate.record_starts(2)
+    assert rate.allowed_starts(100) == 0

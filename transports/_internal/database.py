@@ -22,7 +22,7 @@ from urllib.parse import unquote, unquote_plus
 
 from ..errors import ABPError, UsageError, first_line
 from .files import open_regular
-from .tasks import backoff_delay, finished
+from .tasks import backoff_delay, wait_despite_cancel
 
 if TYPE_CHECKING:
     import psycopg
@@ -50,9 +50,9 @@ class Connection(Protocol):
     one type, :attr:`error`, which are ``retryable`` if waiting may help."""
 
     #: SQL expression of the database's clock, in seconds since 1970.
-    now: str
+    now_sql: str
     #: SQL type of a text that is compared and sorted by its bytes.
-    text: str
+    sorted_text_type: str
     #: SQL clause after a SELECT whose rows this transaction will change.
     skip_locked: str
     #: Query that returns a row if a table or an index with the name in its parameter exists.
@@ -104,7 +104,7 @@ class Transactions:
         except asyncio.CancelledError:
             on_cancel()
             with contextlib.suppress(Exception, asyncio.CancelledError):
-                await finished(future)
+                await wait_despite_cancel(future)
             raise
 
     def _run_with_retries(self, work: Callable[[Cursor], T], write: bool) -> T:
@@ -149,8 +149,8 @@ class SqliteConnection:
     folder may be read-only, too. Messages call the connection ``name``, such as "the ledger"; ``advice`` is their end
     for a file that cannot be used."""
 
-    now = "((julianday('now') - 2440587.5) * 86400.0)"
-    text = "TEXT"
+    now_sql = "((julianday('now') - 2440587.5) * 86400.0)"
+    sorted_text_type = "TEXT"
     skip_locked = ""
     find_relation = "SELECT 1 FROM sqlite_master WHERE name = ?"
 
@@ -457,8 +457,8 @@ class PostgresConnection:
     """A ``read_only`` connection writes nothing. Messages call it ``name``, such as "the ledger"; ``error`` is the type
     of its errors. Raises :class:`~transports.errors.UsageError` without psycopg."""
 
-    now = "(extract(epoch FROM clock_timestamp())::float8)"
-    text = 'TEXT COLLATE "C"'
+    now_sql = "(extract(epoch FROM clock_timestamp())::float8)"
+    sorted_text_type = 'TEXT COLLATE "C"'
     skip_locked = "FOR UPDATE SKIP LOCKED"
     find_relation = "SELECT 1 WHERE to_regclass(?) IS NOT NULL"
 

@@ -79,7 +79,7 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     """Unlike :func:`asyncio.to_thread`, return only when the thread has ended, even if the caller is cancelled. Then
     the caller may remove files that the thread used."""
     call = partial(contextvars.copy_context().run, work, *args, **kwargs)
-    return await finished(asyncio.get_running_loop().run_in_executor(None, call))
+    return await wait_despite_cancel(asyncio.get_running_loop().run_in_executor(None, call))
 
 
 async def in_thread_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -89,7 +89,7 @@ async def in_thread_if(large: bool, work: Callable[P, T], *args: P.args, **kwarg
     return work(*args, **kwargs)
 
 
-async def finished(task: asyncio.Future[T]) -> T:
+async def wait_despite_cancel(task: asyncio.Future[T]) -> T:
     """A cancellation of the caller is raised only when the task has ended."""
     try:
         return await asyncio.shield(task)
@@ -104,7 +104,7 @@ async def finished(task: asyncio.Future[T]) -> T:
         raise
 
 
-def drop(work: Awaitable[object]) -> None:
+def discard_unawaited(work: Awaitable[object]) -> None:
     """Discard work without warnings: Python would warn of a coroutine that was never awaited, asyncio of an exception
     that was never retrieved. A task is cancelled."""
     if asyncio.iscoroutine(work):

@@ -2,8 +2,8 @@
 
 Each framework's function wraps :class:`AppTools`, which knows no framework. Schemas take files by reference:
 :func:`_with_references` makes texts of parameters for files, and :func:`_named_files` finds these texts in a call. The
-strict form (:func:`_strict_schema`) is the one in which a model can give nothing else; :func:`as_meant` undoes it
-in a call."""
+strict form (:func:`_strict_schema`) is the one in which a model can give nothing else; :func:`repair_arguments` undoes
+it in a call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..errors import ABPError, TooLarge, UsageError
 from ..protocol._find_content import Place, field_of, replace
 from ..protocol._plain_text import plain_text, similar_names
 from ..protocol._strict_json import MAX_INTEGER, decode_user_json, encode_json, items_of
-from ..protocol.schema import as_meant, is_file, tool_arguments
+from ..protocol.schema import is_file, repair_arguments, tool_arguments
 from ..routing._given_files import GivenFile, OpenFile, accept_files, is_textual
 from ..routing._guard import json_size
 from ..routing._result import Result, answered_files
@@ -381,7 +381,7 @@ def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dic
         value = {}
     if not isinstance(value, Mapping):
         raise UsageError(f"the arguments of {tool.name} must be an object")
-    return dict(as_meant(tool.loose, value))
+    return dict(repair_arguments(tool.loose, value))
 
 
 async def _encode_data(result: Result) -> str:

@@ -116,7 +116,7 @@ def is_link(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == junction
 
 
-def patiently(work: Callable[[], T]) -> T:
+def retry_while_in_use(work: Callable[[], T]) -> T:
     """Run ``work``, and retry it for a second after :class:`PermissionError`: Windows refuses to change a file while
     another program has it open, as virus scanners do with new files."""
     end = time.monotonic() + _PATIENCE
@@ -247,7 +247,7 @@ class Replacement:
             self._close_file()
         else:
             self._close_file()
-            patiently(lambda: self._temporary.replace(self._path))
+            retry_while_in_use(lambda: self._temporary.replace(self._path))
 
     def close(self) -> None:
         """Close the file, and remove it unless it was committed; idempotent."""

@@ -323,8 +323,8 @@ class Member:
         if not self.leased:
             self._drained.set()
 
-    def replace(self, slot: Slot) -> None:
-        """Replace a slot whose session does not end by an empty one."""
+    def abandon_slot(self, slot: Slot) -> None:
+        """An empty slot takes its place."""
         self.slots[self.slots.index(slot)] = Slot(self)
         self.end_lease(slot)
 
@@ -421,7 +421,7 @@ class Slots:
         with contextlib.suppress(ValueError):
             self.members.remove(member)
 
-    def fail(self, error: Callable[[], ABPError]) -> None:
+    def fail_waiters(self, error: Callable[[], ABPError]) -> None:
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.granted.done():
@@ -540,7 +540,7 @@ class Fleet:
         """End all browsers. Waiting calls fail. Takes seconds at most."""
         self._closed = True
         for slots in (self.browser_slots, self.browserless_slots):
-            slots.fail(lambda: Disconnected("the pool is closed; open another one", sent=False))
+            slots.fail_waiters(lambda: Disconnected("the pool is closed; open another one", sent=False))
         tasks = tuple(self._tasks)
         await cancel_and_wait(tasks)
         for member in (*self.browser_slots.members, *self.browserless_slots.members, *self.draining):
@@ -595,7 +595,7 @@ class Fleet:
             logger.warning("a browser of the pool did not start: %s", error.message)
             all_failed = all(attempts.failures for attempts in self._sources.values())
             if all_failed and not self.browser_slots.members:
-                self.browser_slots.fail(partial(_unsent, error))
+                self.browser_slots.fail_waiters(partial(_unsent, error))
 
     def _start_order(self, source: Source) -> tuple[float, float]:
         """Return the sort key of a source: seconds until its next attempt, and its browsers divided by its weight."""
@@ -686,7 +686,7 @@ class Fleet:
                     slots.grant()
                     has_waited_too_long = slots.waited > TIMES.memory_patience
                     if has_waited_too_long and not slots.leased and not self._may_open():
-                        slots.fail(_no_memory)
+                        slots.fail_waiters(_no_memory)
                 self.grow()
             except Exception as error:  # noqa: BLE001 - of the system, when it is asked for its memory
                 self._fail_waiting(error)
@@ -694,7 +694,7 @@ class Fleet:
     def _fail_waiting(self, error: Exception) -> None:
         """Raise an unexpected error in all waiting calls, which would wait for ever."""
         for slots in (self.browser_slots, self.browserless_slots):
-            slots.fail(partial(_unsent, TransportError(f"the pool cannot open sessions: {error!r}")))
+            slots.fail_waiters(partial(_unsent, TransportError(f"the pool cannot open sessions: {error!r}")))
 
     async def _watch_browsers(self) -> None:
         while True:

@@ -26,7 +26,7 @@ from typing import Any, Literal, Self, TypeAlias, cast
 import psutil
 
 from .._internal.arguments import checked, short_traceback
-from .._internal.tasks import OpenedHere, cancel_and_wait, finished, spawn
+from .._internal.tasks import OpenedHere, cancel_and_wait, spawn, wait_despite_cancel
 from ..artifacts._base import ArtifactStore
 from ..errors import (
     ABPError,
@@ -476,7 +476,7 @@ class Pool(OpenedHere):
             # The lease ends in any case, also if this is cancelled again while the work is cancelled.
             try:
                 if not task.done():
-                    await finished(asyncio.ensure_future(cancel_and_wait((task,))))
+                    await wait_despite_cancel(asyncio.ensure_future(cancel_and_wait((task,))))
             finally:
                 self._end_lease(slot, healthy=healthy, hangs=not task.done())
 
@@ -485,7 +485,7 @@ class Pool(OpenedHere):
         member = slot.member
         slots = self._fleet.slots_of(member)
         if hangs:
-            member.replace(slot)
+            member.abandon_slot(slot)
             spawn(slot.empty(), self._clearing)
             if member.browser is not None:
                 self._fleet.retire(member, "lease")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from .._internal.tasks import backoff_delay, begin, finished
+from .._internal.tasks import backoff_delay, begin, wait_despite_cancel
 from ..errors import ABPError, UsageError
 from ..protocol._times import MAX_TIMEOUT
 from ._jobs import NOT_SENT, Consent, Job, Outcome, State
@@ -59,21 +59,21 @@ class Rate:
         self._starts = 0.0
         self._updated = time.monotonic()
 
-    def room(self, count: int) -> int:
+    def allowed_starts(self, count: int) -> int:
         if self._per_second is None:
             return count
         self._leak(self._per_second)
         burst = max(2.0, self._per_second / 10)
         return min(count, int(burst - self._starts))
 
-    def seconds_to_start(self) -> float:
+    def seconds_until_allowed(self) -> float:
         """If a start is allowed now, return infinity."""
-        if self._per_second is None or self.room(1) > 0:
+        if self._per_second is None or self.allowed_starts(1) > 0:
             return math.inf
         return max(1 / self._per_second, 0.001)
 
-    def take(self, count: int) -> None:
-        """It may be some time since :meth:`room` allowed these starts."""
+    def record_starts(self, count: int) -> None:
+        """It may be some time since :meth:`allowed_starts` allowed these starts."""
         if self._per_second is not None:
             self._leak(self._per_second)
             self._starts += count
@@ -95,7 +95,7 @@ class HostPauses:
         until = time.monotonic() + min(seconds, LIMITS.max_retry_after)
         self._until[host] = max(until, self._until.get(host, 0.0))
 
-    def closed(self) -> frozenset[str]:
+    def paused_hosts(self) -> frozenset[str]:
         now = time.monotonic()
         self._until = {host: until for host, until in self._until.items() if until > now}
         return frozenset(self._until)
@@ -373,7 +373,7 @@ class Runner:
             self._stopped = True
             loop.cancel()
             with contextlib.suppress(Exception):
-                await finished(loop)
+                await wait_despite_cancel(loop)
             raise
 
     async def _run_loop(self) -> None:
@@ -423,7 +423,7 @@ class Runner:
         if not ended and not room:
             return 0
         try:
-            leased = await finished(asyncio.ensure_future(self._settle_and_lease(ended, room)))
+            leased = await wait_despite_cancel(asyncio.ensure_future(self._settle_and_lease(ended, room)))
         finally:
             # Also after a cancellation, since these outcomes are in the ledger.
             written = self._written
@@ -432,7 +432,7 @@ class Runner:
                 self._on_settled(settlement)
 
         if leased:
-            self._rate.take(leased)
+            self._rate.record_starts(leased)
             self._empty_requests = 0
         elif room:
             self._empty_requests += 1
@@ -440,7 +440,7 @@ class Runner:
 
     def _room(self) -> int:
         free = self._options.concurrency + self._prefetched.target_size - len(self._running) - len(self._prefetched)
-        return max(self._rate.room(free), 0)
+        return max(self._rate.allowed_starts(free), 0)
 
     def _start_jobs(self) -> None:
         self._return_late_jobs()
@@ -453,7 +453,7 @@ class Runner:
         """Return leased jobs that will not start soon to the queue."""
         if time.monotonic() >= self._deadline:
             self._stopped = True
-        dropped = self._prefetched.drop(self._pauses.closed(), stopped=self._stopped)
+        dropped = self._prefetched.drop(self._pauses.paused_hosts(), stopped=self._stopped)
         if dropped:
             self._ended += map(_not_begun, dropped)
             self._wake.set()
@@ -468,7 +468,7 @@ class Runner:
         try:
             if room:
                 held, leased = await self._ledger.settle_and_lease(
-                    ended, room, options.lease_seconds, per_host=options.per_host, closed=self._pauses.closed()
+                    ended, room, options.lease_seconds, per_host=options.per_host, closed=self._pauses.paused_hosts()
                 )
             else:
                 held = await self._ledger.settle(ended)
@@ -549,7 +549,7 @@ class Runner:
             limits.append(max(self._deadline - time.monotonic(), 0.0))
             has_free_places = len(self._running) < self._options.concurrency
             if has_free_places:
-                limits += [self._seconds_to_next_request(), self._rate.seconds_to_start()]
+                limits += [self._seconds_to_next_request(), self._rate.seconds_until_allowed()]
                 limits.append(self._pauses.seconds_to_end() + margin)
 
         with contextlib.suppress(TimeoutError):

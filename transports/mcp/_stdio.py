@@ -21,7 +21,7 @@ from functools import cached_property
 
 import msgspec
 
-from .._internal.tasks import begin, finished, no_processes
+from .._internal.tasks import begin, no_processes, wait_despite_cancel
 from ..errors import ConnectFailed, first_line
 from ._servers import StdioServer
 
@@ -78,7 +78,7 @@ async def start_process(
     """
     starting = asyncio.ensure_future(_start_process(server, env, stderr))
     try:
-        return await finished(starting)
+        return await wait_despite_cancel(starting)
     except asyncio.CancelledError:
         has_started = not starting.cancelled() and starting.exception() is None
         if has_started:
@@ -181,7 +181,7 @@ async def end_process(process: ServerProcess) -> None:
     The group is killed even if the server has ended, since its children may hold its pipes; on Windows, the descendants
     of a server that has not. If the caller is cancelled, this raises once the server has ended.
     """
-    await finished(asyncio.ensure_future(_end_process(process)))
+    await wait_despite_cancel(asyncio.ensure_future(_end_process(process)))
 
 
 async def _end_process(process: ServerProcess) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from playwright.async_api import Error as PlaywrightError
 
-from .._internal.tasks import drop
+from .._internal.tasks import discard_unawaited
 from ..errors import (
     BrowserCrashed,
     CallTimeout,
@@ -468,7 +468,7 @@ class PageAgent(Agent):
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         if self.lost.done():
-            drop(work)
+            discard_unawaited(work)
             raise self.loss()
 
         # In a task, whose stack has none of our functions: Playwright reads the stack of each call.
@@ -493,7 +493,7 @@ class PageAgent(Agent):
             raise
         finally:
             if not task.done():
-                drop(task)
+                discard_unawaited(task)
 
     def loss(self, *, sent: bool | None = None) -> TransportError:
         lost = self.lost.result()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from playwright.async_api import Error
 
-from .._internal.tasks import cancel_and_wait, drop, in_thread, spawn
+from .._internal.tasks import cancel_and_wait, discard_unawaited, in_thread, spawn
 from ..artifacts._content import too_large
 from ..artifacts._files import OPEN_FILES_MOVE
 from ..errors import ABPError, CallTimeout, ProtocolError, StoreFull, TransportError
@@ -273,8 +273,8 @@ class CdpDownloads:
                 raise
             finally:
                 self._saving = None
-                drop(saving.state)
-                drop(watching)
+                discard_unawaited(saving.state)
+                discard_unawaited(watching)
                 # Downloads from frames of windows are known only by this folder.
                 with contextlib.suppress(TransportError):
                     await self.set_folder(self.app_folder)
@@ -289,7 +289,7 @@ class CdpDownloads:
     async def _give_up(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
         """Cancels also a download that has not begun yet."""
         # This has no effect on a download that has begun. Any other is cancelled when it begins.
-        drop(saving.begun)
+        discard_unawaited(saving.begun)
         if saving.begun.cancelled():
             self._given_up[saving.name] = folder
 

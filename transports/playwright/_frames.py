@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Error as PlaywrightError
 
 from .._internal.recent import Recent
-from .._internal.tasks import cancel_and_wait, drop, spawn
+from .._internal.tasks import cancel_and_wait, discard_unawaited, spawn
 from ..errors import ContextLost, TransportError
 from ..protocol._strict_json import in_thread_if_long
 from ..protocol.messages import Message
@@ -373,7 +373,7 @@ class FrameAgent(Agent):
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         """Raises :class:`~transports.errors.ContextLost` with ``sent=False`` if the work never reached the document."""
         if self._gone.done():
-            drop(work)
+            discard_unawaited(work)
             raise _frame_gone(sent=False)
 
         # A task at once, as the page may be lost before the wait begins.
@@ -385,7 +385,7 @@ class FrameAgent(Agent):
                 raise
             raise _frame_gone(sent=lost.sent) from None
         finally:
-            drop(task)
+            discard_unawaited(task)
 
     async def _until_gone(self, task: asyncio.Future[Any]) -> Any:
         await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)

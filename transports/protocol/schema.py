@@ -411,14 +411,14 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
 
     JSON Schema accepts ``1.0`` as an integer; such a number is returned as an :class:`int`. Objects and lists of which
     the schema says no more, such as the parameters for an app, are not checked."""
-    arguments = as_meant(schema, arguments)
+    arguments = repair_arguments(schema, arguments)
     unchecked = check_params(tool, schema, _outline(schema, arguments))
     if unchecked:
         raise UsageError(f"{unchecked[0]}; correct the arguments and call again")
     return cast("dict[str, Any]", _with_integers(schema, dict(arguments)))
 
 
-def as_meant(schema: object, value: object) -> Any:
+def repair_arguments(schema: object, value: object) -> Any:
     """Leave out the nulls of optional members that must not be null, and read JSON where no text fits. Many clients and
     models write null for a member that they leave out, and a list as a text."""
     if not isinstance(schema, Mapping):
@@ -432,7 +432,7 @@ def as_meant(schema: object, value: object) -> Any:
             return value
 
     if isinstance(value, list):
-        return [as_meant(schema.get("items"), inner) for inner in value]
+        return [repair_arguments(schema.get("items"), inner) for inner in value]
     properties = schema.get("properties")
     if not isinstance(value, Mapping) or not isinstance(properties, Mapping):
         return value
@@ -443,7 +443,7 @@ def as_meant(schema: object, value: object) -> Any:
         member_schema = properties.get(name)
         if inner is None and name not in required and _refuses(member_schema, "null"):
             continue
-        present[name] = as_meant(member_schema, inner)
+        present[name] = repair_arguments(member_schema, inner)
     return present
 
 

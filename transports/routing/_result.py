@@ -325,7 +325,7 @@ class Result:
         if max_bytes < MIN_AGENT_BYTES:
             raise UsageError(f"max_bytes must be at least {MIN_AGENT_BYTES} (it is {max_bytes})")
 
-        whole = self._view()
+        whole = self._uncut_agent_view()
         body = whole
         if limits.max_field_chars is not None:
             body = cast(dict[str, JSONValue], cut_texts(whole, limits.max_field_chars, limits.truncation_suffix))
@@ -360,7 +360,7 @@ class Result:
         """Leave out the callback, which may not be pickled."""
         return [None if item.name == "on_clamped" else getattr(self, item.name) for item in fields(self)]
 
-    def _view(self) -> dict[str, JSONValue]:
+    def _uncut_agent_view(self) -> dict[str, JSONValue]:
         view: dict[str, object] = {"data": replace(self.data, self.previews)}
         if self._has_no_data():
             view["note"] = _NO_DATA

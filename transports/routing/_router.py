@@ -238,7 +238,7 @@ class _Answer:
     #: In the place of ``stored``, if the store keeps nothing.
     unkept: Unkept | None = None
 
-    async def process(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def in_thread_if_large(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.recognised.large:
             return await in_thread(work, *args, **kwargs)
         return work(*args, **kwargs)
@@ -354,7 +354,7 @@ class Router:
         metadata: Mapping[str, object] = {}
         # Without a file beside its JSON, the answer is all content.
         if file_places or answer.captured or answer.stored.keys() - {""}:
-            metadata = await answer.process(metadata_of, recognised.data, recognised.files, recognised.refs)
+            metadata = await answer.in_thread_if_large(metadata_of, recognised.data, recognised.files, recognised.refs)
         duration_ms = 0.0
         if started is not None:
             duration_ms = (time.perf_counter() - started) * 1000
@@ -377,7 +377,7 @@ class Router:
             on_clamped=self._on_event,
         )
         if not self._policy.inline_data:
-            result = await answer.process(result.by_reference)
+            result = await answer.in_thread_if_large(result.by_reference)
         if answer.failures:
             raise self._first_failure(answer, result)
         return result
@@ -448,16 +448,16 @@ class Router:
     async def _store_data(self, answer: _Answer) -> tuple[JSONValue, dict[Place, JSONValue]]:
         """Return the data with references in the places of files, and the previews that agents see in the place of long
         texts. An answer without data is not stored, nor one with a file that could not be stored."""
-        routed = cast(JSONValue, await answer.process(replace, answer.recognised.data, answer.references))
+        routed = cast(JSONValue, await answer.in_thread_if_large(replace, answer.recognised.data, answer.references))
         previews: dict[Place, JSONValue] = {}
         if routed is not None and not answer.failures:
-            encoded = await answer.process(_encode_answer, routed, answer.capability)
+            encoded = await answer.in_thread_if_large(_encode_answer, routed, answer.capability)
             previews = await self._store_json(routed, encoded, answer)
 
         # Added after the JSON was stored, because text that is a file already needs no second file for its length.
         if answer.texts:
             with_text = {place: {**answer.references[place], "text": text} for place, text in answer.texts.items()}
-            routed = cast(JSONValue, await answer.process(replace, routed, with_text))
+            routed = cast(JSONValue, await answer.in_thread_if_large(replace, routed, with_text))
             previews |= self._text_previews(answer)
         return routed, previews
 
@@ -500,7 +500,7 @@ class Router:
     ) -> dict[Place, JSONValue]:
         limit = self._policy.max_inline_chars
         assert limit is not None
-        texts = await answer.process(long_texts, routed, limit)
+        texts = await answer.in_thread_if_large(long_texts, routed, limit)
         texts = [text for text in texts if field_of(text.place) not in answer.stored]
         texts.sort(key=lambda text: len(text.text), reverse=True)
 

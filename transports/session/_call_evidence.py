@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from .. import protocol
 from .._internal.masking import KnownSecrets, known_to
 from .._internal.redaction import EvidenceRedactor
-from .._internal.tasks import finished, in_thread, spawn
+from .._internal.tasks import in_thread, spawn, wait_despite_cancel
 from ..artifacts._base import ArtifactStore
 from ..artifacts._memory import NoneStore
 from ..artifacts._ref import ArtifactRef, Scope
@@ -180,7 +180,7 @@ class EvidenceOfCalls:
         """Record evidence in the block, and add it to the result of the call or to its :class:`ABPError`."""
         beginning = asyncio.ensure_future(self._begin_recording(call.capability, params))
         try:
-            recording = await finished(beginning)
+            recording = await wait_despite_cancel(beginning)
             try:
                 yield
             except ABPError as error:

@@ -266,8 +266,7 @@ class Resources:
         self.names = frozenset(str(entry["name"]) for entry in generated)
         return capabilities.merge(generated)
 
-    async def call(self, call: Call, params: Mapping[str, Any]) -> Result:
-        """Answer the call of a generated capability."""
+    async def call_generated(self, call: Call, params: Mapping[str, Any]) -> Result:
         if call.capability == "resources.read":
             return await self._read_resource(
                 params["uri"],

@@ -64,7 +64,7 @@ class Results:
     def _new_router(self, store: ArtifactStore) -> Router:
         policy = self.policy
         if not policy.inline_data:
-            # The session needs the data of its results; in_files() leaves them out at the end.
+            # The session needs the data of its results; apply_inline_policy() leaves them out at the end.
             policy = replace(policy, inline_data=True)
         return Router(
             store,
@@ -75,7 +75,7 @@ class Results:
             durability=self._settings.durability,
         )
 
-    async def in_files(self, result: Result) -> Result:
+    async def apply_inline_policy(self, result: Result) -> Result:
         """Without ``inline_data``, leave the data of a result in files alone. What the session itself does with
         results, such as reading links, needs the data, so this comes last."""
         if self.policy.inline_data:

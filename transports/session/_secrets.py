@@ -88,7 +88,7 @@ class Secrets:
             allowed.append(frozenset(entry.origins))
         return frozenset.intersection(*allowed) if allowed else frozenset()
 
-    async def know(self, url: str | None) -> None:
+    async def mask_values_for(self, url: str | None) -> None:
         """Mask the values of this user that are bound to the origin of ``url``: the app may show one that an earlier
         session sent. Values of other users alone are not masked: a user could confirm a guess through any app that
         repeats text. Commands are not run, and unreadable values are skipped."""
@@ -294,7 +294,7 @@ class Guarded(WrappedTransport):
         with self._cleaning_errors(settings=True):
             await self._resolve_settings()
             await super().open()
-            await self._guard.secrets.know(self.url)
+            await self._guard.secrets.mask_values_for(self.url)
 
     def _count_session(self) -> None:
         """Count this session towards the limit of its app. :meth:`aclose` undoes that, also after a failed open."""

@@ -365,7 +365,9 @@ class Session(OpenedHere):
         async with self._running(call, params):
             await self._prepare(call, params or {})
             if capability in self.resources.names:
-                call.result = await self._results.in_files(await self.resources.call(call, params or {}))
+                call.result = await self._results.apply_inline_policy(
+                    await self.resources.call_generated(call, params or {})
+                )
             else:
                 reply, data = await self._attempts.send(call)
                 call.result = await self._keep(call, reply, data)
@@ -421,7 +423,7 @@ class Session(OpenedHere):
             result = replace(result, response_metadata=response_metadata(reply.payload["metadata"]))
         if isinstance(result.data, dict) and "content" in result.data:
             result = await self.resources.read_links(result, call)
-        return await self._results.in_files(result)
+        return await self._results.apply_inline_policy(result)
 
     async def _completed_error(self, call: Call, error: ABPError) -> ABPError:
         """Return the error of a call as its caller gets it: with its place, what was stored, and what to do next."""
@@ -454,7 +456,7 @@ class Session(OpenedHere):
         data = error.answered
         error.answered = None
         with contextlib.suppress(ABPError):  # the error of the app comes first
-            error.result = await self._results.in_files(await self._results.from_data(data, call))
+            error.result = await self._results.apply_inline_policy(await self._results.from_data(data, call))
 
     @short_traceback
     async def start(

@@ -119,7 +119,7 @@ class BlobStore:
     def _delete_metadata(self, folders: StoreFolders, lock: int, key: str) -> set[str] | None:
         """Return the ids that may share its content; ``None`` if the file was gone."""
         digits = digest_prefix(key)[:2]
-        known_ids = self._take_known_ids(folders, lock, digits)
+        known_ids = self._pop_known_ids(folders, lock, digits)
         if not folders.meta.unlink(f"{key}.json"):
             return None
         known_ids.ids.discard(key)
@@ -131,7 +131,7 @@ class BlobStore:
         self._index.forget([key])
         return known_ids.ids
 
-    def _take_known_ids(self, folders: StoreFolders, lock: int, prefix: str) -> _KnownIds:
+    def _pop_known_ids(self, folders: StoreFolders, lock: int, prefix: str) -> _KnownIds:
         """They are forgotten here, so that an error leaves none that are out of date; the caller adds them again."""
         known_ids = self._known_ids.pop(prefix, None)
         if known_ids is None or known_ids.state != read_at(lock, _STATE_BYTES, 0):

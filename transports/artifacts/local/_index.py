@@ -199,11 +199,11 @@ class Index:
 
         return self._query(select)
 
-    def mark_complete(self, folder: str, changes: int) -> None:
-        """Nothing is marked unless ``changes`` is current: another process may have dropped a row since the
+    def mark_complete(self, folder_state: str, change_count: int) -> None:
+        """Nothing is marked unless ``change_count`` is current: another process may have dropped a row since the
         comparison."""
         sql = "UPDATE compared SET folder = ?, count = (SELECT count(*) FROM artifacts) WHERE changes = ?"
-        self._query(lambda db: db.execute(sql, (folder, changes)))
+        self._query(lambda db: db.execute(sql, (folder_state, change_count)))
 
     def rows(self, scope: Scope, folder: str | None = None) -> list[IndexRow] | None:
         """Return the rows, oldest first. With ``folder``, return ``None`` unless they are marked as complete for this

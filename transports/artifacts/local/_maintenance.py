@@ -54,7 +54,7 @@ class Strays:
         # Several writers may have intended a name that one of them made.
         intended = {
             stray.name: stray
-            for stray in self._list_intended()
+            for stray in self._list_by_intent()
             if stray.name not in named and self._has_no_artifact(stray)
         }
         others = self._list_by_content(used, named | intended.keys())
@@ -110,7 +110,7 @@ class Strays:
             if not _is_alive(name, status.st_mtime):
                 staging.discard(name)
 
-    def _list_intended(self) -> list[Stray]:
+    def _list_by_intent(self) -> list[Stray]:
         """Return the files in the root whose names are in intent files of dead writers."""
         strays = []
         with suppress(FileNotFoundError), self._tree.folder() as root:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 
 from ..._internal.files import regular_file
 from ...errors import StoreError, UsageError, spelled
-from .._files import is_link, open_file, other_folder, patiently, try_lock, user_name, write_all
+from .._files import is_link, open_file, other_folder, retry_while_in_use, try_lock, user_name, write_all
 
 _SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE_FLAGS
@@ -37,7 +37,7 @@ class Folder:
         self.fd: int = os.open(path, _FOLDER_FLAGS, dir_fd=None if parent is None else parent.fd)
 
     @staticmethod
-    def is_possible() -> bool:
+    def is_supported() -> bool:
         """Return whether this system has all the needed calls by descriptor."""
         calls = (os.open, os.mkdir, os.unlink, os.link, os.rename, os.stat)
         return os.supports_dir_fd.issuperset(calls) and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
@@ -149,14 +149,14 @@ class PortableFolder(Folder):
         """Do nothing: a path needs no closing."""
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        return patiently(lambda: open_file(self._path_of(name), flags))
+        return retry_while_in_use(lambda: open_file(self._path_of(name), flags))
 
     def stat(self, name: str) -> os.stat_result:
         return os.lstat(self._path_of(name))
 
     def unlink(self, name: str) -> bool:
         try:
-            patiently(lambda: os.unlink(self._path_of(name)))  # noqa: PTH108
+            retry_while_in_use(lambda: os.unlink(self._path_of(name)))  # noqa: PTH108
         except FileNotFoundError:
             return False
         return True
@@ -173,7 +173,7 @@ class PortableFolder(Folder):
 
     def move(self, name: str, target: Self, new: str) -> None:
         new_path = target._path_of(new)
-        patiently(lambda: os.replace(self._path_of(name), new_path))  # noqa: PTH105
+        retry_while_in_use(lambda: os.replace(self._path_of(name), new_path))  # noqa: PTH105
         # An error leaves the file moved: the time is only a hint for :meth:`change_time`.
         with suppress(OSError):
             os.utime(new_path, ns=(time.time_ns(), os.lstat(new_path).st_mtime_ns))
@@ -210,7 +210,7 @@ class PortableFolder(Folder):
 
 #: Error numbers for a symlink that is not followed.
 SYMLINK = (errno.ELOOP, errno.EMLINK)
-_folder_class: type[Folder] = Folder if Folder.is_possible() else PortableFolder
+_folder_class: type[Folder] = Folder if Folder.is_supported() else PortableFolder
 
 
 class StoreFolders(NamedTuple):

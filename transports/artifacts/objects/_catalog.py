@@ -616,7 +616,7 @@ class IndexedCatalog(Catalog):
 
             unsettled = await self._index.announced(LIMITS.interval)
             await self._correct([*missed, *unsettled])
-            await self._index.give_up(LIMITS.given_up)
+            await self._index.drop_old_announcements(LIMITS.given_up)
             await self._correct_noted_changes()
             self._caught_up = started
             self._missed.difference_update(missed)

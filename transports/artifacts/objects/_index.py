@@ -182,7 +182,7 @@ class StoreIndex:
         self._url = url
         self._database = database
         self._announcement = (
-            f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
+            f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now_sql}) "
             "ON CONFLICT (store, id) DO UPDATE SET number = excluded.number, since = excluded.since"
         )
         self._transactions: Transactions | None = None
@@ -259,12 +259,11 @@ class StoreIndex:
 
     async def announced(self, seconds: float) -> list[str]:
         """Return the ids with a change announced at least ``seconds`` ago and not settled: the writer may have died."""
-        sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
+        sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now_sql} - ?"
         return [str(key) for (key,) in await self._select(sql, seconds)]
 
-    async def give_up(self, seconds: float) -> None:
-        """Drop the announcements that are at least ``seconds`` old."""
-        sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
+    async def drop_old_announcements(self, seconds: float) -> None:
+        sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now_sql} - ?"
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 
     async def state(self) -> tuple[int, bool]:
@@ -273,7 +272,7 @@ class StoreIndex:
         return cast(int, number), built is not None
 
     async def mark_built(self, number: int) -> None:
-        sql = f"UPDATE abp_artifact_stores_1 SET built = {self._database.now} WHERE number = ?"
+        sql = f"UPDATE abp_artifact_stores_1 SET built = {self._database.now_sql} WHERE number = ?"
         await self._run(lambda cursor, _: cursor.execute(sql, (number,)))
 
     async def e_tags(self, keys: Collection[str]) -> dict[str, str]:
@@ -403,7 +402,7 @@ class StoreIndex:
         # These are the last relations that :func:`table_statements` creates: if both exist, all do.
         exist = all(self._exists(cursor, name) for name in ("abp_artifacts_1_session", "abp_artifact_changes_2"))
         if not exist:
-            for statement in table_statements(self._database.text):
+            for statement in table_statements(self._database.sorted_text_type):
                 cursor.execute(statement)
             # The rows may have been lost alone.
             cursor.execute("DELETE FROM abp_artifact_stores_1")

@@ -175,7 +175,8 @@ class Ledger:
 
         def work(cursor: Cursor) -> int:
             cursor.execute(
-                f"UPDATE abp_jobs SET lease_until = {self._database.now} + ? WHERE run = ? AND {LEASED} AND worker = ?",
+                f"UPDATE abp_jobs SET lease_until = {self._database.now_sql} + ? "
+                f"WHERE run = ? AND {LEASED} AND worker = ?",
                 (seconds, self._run, self.worker),
             )
             return cursor.rowcount
@@ -207,7 +208,7 @@ class Ledger:
             other_workers = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
 
         # The time is selected, so that it is evaluated once and the index can be used.
-        queued, unknown = self._end_leases(cursor, f"lease_until < (SELECT {self._database.now})")
+        queued, unknown = self._end_leases(cursor, f"lease_until < (SELECT {self._database.now_sql})")
         for worker in self._database.lost_workers(other_workers):
             queued_of_worker, unknown_of_worker = self._end_leases(cursor, "worker = ?", worker)
             queued += queued_of_worker
@@ -232,7 +233,7 @@ class Ledger:
 
         error = "its worker was lost while it had the job, which may have run; look at the app before sending it again"
         cursor.execute(
-            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
+            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now_sql}, error_code = ?, error = ?, "
             f"lease = NULL, lease_until = NULL WHERE run = ? AND {LEASED} AND {condition} AND NOT {may_run_again}",
             (State.UNKNOWN.value, "LEASE_EXPIRED", error, self._run, *values, max_attempts),
         )
@@ -254,7 +255,7 @@ class Ledger:
         :meth:`cancel` sees its jobs."""
         self._database.lock(cursor, self._run)
         cursor.execute(
-            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND {QUEUED_ANYWHERE} "
+            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now_sql} WHERE run = ? AND {QUEUED_ANYWHERE} "
             "AND EXISTS (SELECT 1 FROM abp_runs WHERE run = ? AND name = ?)",
             (State.CANCELLED.value, self._run, self._run, "cancelled"),
         )
@@ -513,7 +514,7 @@ def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, unt
     if until is not None:
         condition = "AND host <= ?"
         end = (until,)
-    find_hosts = _FIND_HOSTS.format(now=database.now, until=condition)
+    find_hosts = _FIND_HOSTS.format(now=database.now_sql, until=condition)
     hosts_per_query = 64
     while True:
         cursor.execute(find_hosts, (run, after, *end, run, *end, run, hosts_per_query))
@@ -527,7 +528,7 @@ def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, unt
 def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, host: str, count: int) -> list[Leased]:
     cursor.execute(
         f"SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND {QUEUED} AND host = ? "
-        f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}",
+        f"AND not_before <= {database.now_sql} ORDER BY position LIMIT ? {database.skip_locked}",
         (request.run, host, count),
     )
     rows = cursor.fetchall()
@@ -538,7 +539,7 @@ def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, 
     marks = ", ".join("?" * len(keys))
     cursor.execute(
         "UPDATE abp_jobs SET state = ?, attempts = attempts + 1, worker = ?, lease = ?, "
-        f"lease_until = {database.now} + ?, started = {database.now} WHERE run = ? AND key IN ({marks})",
+        f"lease_until = {database.now_sql} + ?, started = {database.now_sql} WHERE run = ? AND key IN ({marks})",
         (State.LEASED.value, request.worker, request.lease, request.seconds, request.run, *keys),
     )
     return [_leased_from(key, job, cast(int, attempts) + 1) for key, job, attempts in rows]
@@ -549,11 +550,11 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
     begun = [settlement for settlement in settlements if settlement.begun]
     not_begun = [settlement for settlement in settlements if not settlement.begun]
 
-    end_jobs = _SETTLE_JOBS.format(now=database.now, worker="worker", finished=database.now)
+    end_jobs = _SETTLE_JOBS.format(now=database.now_sql, worker="worker", finished=database.now_sql)
     ended_rows = [_settled_row(run, worker, settlement) for settlement in begun if settlement.again_after is None]
     held = _update_jobs(cursor, end_jobs, ended_rows)
 
-    retry_jobs = _SETTLE_JOBS.format(now=database.now, worker="NULL", finished="NULL")
+    retry_jobs = _SETTLE_JOBS.format(now=database.now_sql, worker="NULL", finished="NULL")
     retried_rows = [_settled_row(run, worker, settlement) for settlement in begun if settlement.again_after is not None]
     held += _update_jobs(cursor, retry_jobs, retried_rows)
 

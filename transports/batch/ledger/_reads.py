@@ -321,7 +321,7 @@ class Tally:
     def overview(self, database: Database, cursor: Cursor) -> Overview:
         values = values_of(database, cursor, self._run)
         inputs = frozenset(name for name in values if name.startswith(INPUT))
-        now = number_from(cursor, f"SELECT {database.now}")
+        now = number_from(cursor, f"SELECT {database.now_sql}")
         recounting = inputs != self._inputs or now >= self._recount_at
         if recounting:
             self._begin_recount(cursor, inputs)
@@ -331,7 +331,7 @@ class Tally:
         queued = self._total - leased - ended.states.total()
         were_queued_again = queued < 0
         if recounting:
-            seconds_of_recount = number_from(cursor, f"SELECT {database.now}") - now
+            seconds_of_recount = number_from(cursor, f"SELECT {database.now_sql}") - now
             self._recount_at = now + max(LIMITS.recount, seconds_of_recount * LIMITS.recount_factor)
         elif were_queued_again:
             # Jobs counted as ended are open now, so the next call counts all.

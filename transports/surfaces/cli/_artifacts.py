@@ -65,7 +65,7 @@ Id = Annotated[
 ]
 
 
-async def find(store: ArtifactStore, name: str) -> ArtifactRef:
+async def find_artifact(store: ArtifactStore, name: str) -> ArtifactRef:
     """``name`` is an id, the beginning of one, or a file name."""
     try:
         return await store.stat(name)
@@ -213,7 +213,7 @@ async def search_(
 async def show(artifact_id: Id, output: Output = None, as_json: Json = False) -> None:
     """Show the metadata of one artifact."""
     async with store_at(output) as store:
-        ref = await find(store, artifact_id)
+        ref = await find_artifact(store, artifact_id)
     if as_json:
         print_json({"success": True, "artifact": document_of(ref)})
     else:
@@ -235,7 +235,7 @@ async def get(
 ) -> None:
     """Copy the bytes of one artifact, checked against their hash."""
     async with store_at(output) as store:
-        ref = await find(store, artifact_id)
+        ref = await find_artifact(store, artifact_id)
         if destination is not None and str(destination) != "-":
             path = destination
             if destination.is_dir():
@@ -281,7 +281,7 @@ async def _save_content(store: ArtifactStore, ref: ArtifactRef, path: Path) -> P
 async def open_(artifact_id: Id, output: Output = None) -> None:
     """Open an artifact, as a double click does."""
     async with store_at(output) as store:
-        ref = await find(store, artifact_id)
+        ref = await find_artifact(store, artifact_id)
     if ref.path is None:
         raise UsageError(
             f"{ref.id} is not a file on this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
@@ -331,7 +331,7 @@ async def _find_all(
     missing: list[ArtifactNotFound] = []
     for name in artifact_ids:
         try:
-            ref = await find(store, name)
+            ref = await find_artifact(store, name)
         except ArtifactNotFound as error:
             missing.append(error)
         else:
@@ -433,7 +433,7 @@ async def link(
     from ..web._artifacts import make_link
 
     async with store_at(output) as store:
-        ref = await find(store, artifact_id)
+        ref = await find_artifact(store, artifact_id)
         address, expires_at = await make_link(store, ref.id, expires, url)
     if as_json:
         print_json({"success": True, "url": address, "expires_at": expires_at})

@@ -43,7 +43,7 @@ from ._options import (
     json_line,
     open_app,
     parse_value,
-    require_folder,
+    require_writable_file,
     shell_word,
     spread_groups,
 )
@@ -275,7 +275,7 @@ class _Caller:
 
     def read_and_call(self) -> Coroutine[object, object, int]:
         """Stdin may be waited for before this returns, outside the event loop."""
-        require_folder(self._options.record)
+        require_writable_file(self._options.record)
         params = self._options.params.read()
         if self._options.each is None:
             return self._call_once(params)

@@ -38,7 +38,7 @@ from ._options import (
     Token,
     TransportName,
     headers_of,
-    require_folder,
+    require_writable_file,
     seconds_between,
     spread_groups,
 )
@@ -395,7 +395,7 @@ async def conformance(target: Target, *, options: ConformanceOptions) -> int:
     from ...testing.conformance._evidence import Plan
 
     for file in (options.junit, options.badge):
-        require_folder(file)
+        require_writable_file(file)
     with ProgressBar("looking at the app") as bar:
         plan = Plan(
             timeout=options.timeout,

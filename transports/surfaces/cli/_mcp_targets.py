@@ -32,7 +32,7 @@ from ._options import (
     headers_of,
     json_line,
     open_app,
-    require_folder,
+    require_writable_file,
     spread_groups,
 )
 from ._output import (
@@ -164,8 +164,8 @@ def view(
     connection = options.connection.connection()
 
     def read_and_open() -> Coroutine[object, object, int]:
-        require_folder(options.screenshot)
-        require_folder(options.record)
+        require_writable_file(options.screenshot)
+        require_writable_file(options.record)
         tool_options, *call_options = _params_in_order(ctx.meta[_ORDER], options.params)
         call_params = [params.read() for params in call_options]
         calls = list(zip(options.calls or (), call_params, strict=True))

@@ -514,7 +514,7 @@ def read_file(path: str, source: str) -> BinaryData:
         raise UsageError(f"{source}: {error.message}") from None
 
 
-def require_folder(file: Path | None) -> None:
+def require_writable_file(file: Path | None) -> None:
     """Called before the work, so that its result is not lost."""
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise UsageError(f"{file} cannot be written: name a file in a folder that exists")

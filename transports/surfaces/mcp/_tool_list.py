@@ -329,12 +329,12 @@ class CapabilityTool:
         return self._first_schema
 
     @cached_property
-    def session(self) -> str:
+    def session_argument(self) -> str:
         """Name of the argument for the app: ``abp_session`` if the capability has a parameter ``session``."""
         return "abp_session" if "session" in self._properties else "session"
 
     @cached_property
-    def files(self) -> str | None:
+    def files_argument(self) -> str | None:
         """Name of the argument for files: ``files`` or ``abp_files``; ``None`` if calls take no files."""
         if not self.takes_files:
             return None
@@ -369,16 +369,16 @@ class CapabilityTool:
     def _input_schema(self) -> dict[str, object]:
         declared = self.declared.schema
         properties = dict(members_of(declared.get("properties")))
-        if self.files is not None:
-            properties[self.files] = _BRIEF_FILES
+        if self.files_argument is not None:
+            properties[self.files_argument] = _BRIEF_FILES
         if len(self.sessions) == 1:
             return {**declared, "properties": properties}
 
-        properties[self.session] = {**_SESSION, "enum": list(self.sessions)}
+        properties[self.session_argument] = {**_SESSION, "enum": list(self.sessions)}
         required = declared.get("required")
         if not isinstance(required, list):
             required = []
-        return {**declared, "properties": properties, "required": [*required, self.session]}
+        return {**declared, "properties": properties, "required": [*required, self.session_argument]}
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
@@ -418,7 +418,7 @@ def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]
     capability_tool = capability_tools(user.apps, files=True).get(tool)
     if capability_tool is None:
         return _scopes_for_fixed(user, tool, arguments)
-    session = arguments.get(capability_tool.session)
+    session = arguments.get(capability_tool.session_argument)
     app_scopes = _scopes_of_selected(user, session, capability_tool.capability)
     return _scopes_of_tools(user.options, {tool, *capability_tool.names}) | app_scopes
 

@@ -19,7 +19,7 @@ from ...protocol._capabilities import find_capability
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import is_address, plain_line, plain_text, plain_tree
 from ...protocol.messages import Message
-from ...protocol.schema import as_meant, tool_arguments
+from ...protocol.schema import repair_arguments, tool_arguments
 from ...routing._result import Result
 from ..shared._apps import App, Apps, run_listed
 from ..shared._capability_tools import app_arguments, parameters_line, tool_name
@@ -77,11 +77,11 @@ class Tools:
         """``arguments`` are the app's parameters, which the session checks, and the bridge's session and files."""
         params = dict(arguments)
         own_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
-        session = params.pop(tool.session, None)
+        session = params.pop(tool.session_argument, None)
         if session is not None:
             own_arguments["session"] = session
-        if tool.files is not None:
-            own_arguments["files"] = params.pop(tool.files, [])
+        if tool.files_argument is not None:
+            own_arguments["files"] = params.pop(tool.files_argument, [])
         own_arguments = tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, own_arguments)
 
         app = await self._select(session, tool.capability)
@@ -123,7 +123,7 @@ class Tools:
 
         async def call_app(call: ToolCall) -> Result:
             declared = find_capability(app.session.info.name, capability, app.session.capabilities)
-            app_params = as_meant(declared.input_schema, params)
+            app_params = repair_arguments(declared.input_schema, params)
             files = arguments.get("files")
             if files:
                 app_params = await with_files(app_params, files, self._user.store, self._options, declared)
@@ -144,7 +144,7 @@ class Tools:
         app = await self._select_callable(arguments)
         capability = arguments["capability"]
         declared = find_capability(app.session.info.name, capability, app.session.capabilities)
-        params = as_meant(declared.input_schema, arguments.get("params", {}))
+        params = repair_arguments(declared.input_schema, arguments.get("params", {}))
         view_options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
         view_options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
         with_picture = arguments.get("picture") is True
@@ -321,7 +321,7 @@ class Tools:
 
     async def _describe_sessions(self, key: object) -> tuple[list[str], list[dict[str, object]]]:
         """Return lines of text, and JSON. Without a key, describe all apps, also those that are not open."""
-        closed = await self._user.connections.closed()
+        closed = await self._user.connections.arguments_of_closed_apps()
         apps = list(self._user.apps.values())
         if key:
             apps = [await self._user.connections.select(key, self._reopen)]
@@ -350,7 +350,7 @@ class Tools:
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
         key = arguments.get("session")
-        if key in await self._user.connections.closed():
+        if key in await self._user.connections.arguments_of_closed_apps():
             self._user.connections.forget(key)
             return self._text_result(
                 f"Disconnected session {key}, which was not open; its artifacts are kept.", session=key

@@ -138,8 +138,8 @@ class Connections:
         await self.keep(app, arguments)
         return app
 
-    async def closed(self) -> dict[str, dict[str, object]]:
-        """Return the arguments of each by session, without the connections of the bridge's settings."""
+    async def arguments_of_closed_apps(self) -> dict[str, dict[str, object]]:
+        """Return them by session, without the connections of the bridge's settings."""
         return {
             session: arguments
             for session, arguments in (await self._kept_connections()).items()
@@ -152,7 +152,7 @@ class Connections:
         if key in self._apps or (key is None and self._apps):
             return self._apps.select(key, capability)
 
-        closed = await self.closed()
+        closed = await self.arguments_of_closed_apps()
         selected_key = key
         if key is None and closed:
             if len(closed) > 1:
@@ -258,22 +258,22 @@ class Subscribers:
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
         self._stream_uris.append(uris)
         try:
-            await self.watch_or_stop()
+            await self.update_subscriptions()
             return await self._streams(ctx, params)
         finally:
             self._stream_uris.remove(uris)
-            spawn(self.watch_or_stop(), self._tasks)
+            spawn(self.update_subscriptions(), self._tasks)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
         uris = self._client_of(ctx).uris
         if len(uris) >= _MAX_URIS and uri not in uris:
             raise MCPError(types.INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
         uris.add(uri)
-        await self.watch_or_stop()
+        await self.update_subscriptions()
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
         self._client_of(ctx).uris.discard(uri)
-        await self.watch_or_stop()
+        await self.update_subscriptions()
 
     def set_level(self, ctx: Context, level: types.LoggingLevel) -> None:
         self._client_of(ctx).level = level
@@ -343,14 +343,14 @@ class Subscribers:
             if not isinstance(error, (MCPError, ClosedResourceError, BrokenResourceError)):
                 logger.exception("a client could not be notified")
             self._clients.pop(key, None)
-            spawn(self.watch_or_stop(), self._tasks)
+            spawn(self.update_subscriptions(), self._tasks)
 
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
     def _subscribed_uris(self) -> set[str]:
         return set[str]().union(*self._stream_uris, *(client.uris for client in self._clients.values()))
 
-    async def watch_or_stop(self) -> None:
+    async def update_subscriptions(self) -> None:
         """Also update the subscriptions at servers. No change is missed after this returns."""
         async with self._update_lock:
             if any(uri.startswith(_ARTIFACT) for uri in self._subscribed_uris()):
@@ -456,7 +456,7 @@ class User:
             self._activity.on_connected(app)
         self.subscribers.tools_changed()
         if app.session.resources.available:
-            spawn(self.subscribers.watch_or_stop(), self._tasks)
+            spawn(self.subscribers.update_subscriptions(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
         """The connection is forgotten if the app was disconnected on request, not if the user is retired or closed."""

@@ -325,8 +325,7 @@ class Activity:
         """Id of the newest entry; positive, also while the log is empty."""
         return self._last_id
 
-    def can_resume(self, entry_id: int) -> bool:
-        """Return whether all entries after ``entry_id`` are still in the log."""
+    def has_all_entries_after(self, entry_id: int) -> bool:
         return self._last_id - len(self._log) <= entry_id <= self._last_id
 
     async def entries_after(self, entry_id: int, timeout: float) -> list[Entry]:
@@ -335,7 +334,7 @@ class Activity:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._changed.wait()
-        if not self.can_resume(entry_id):
+        if not self.has_all_entries_after(entry_id):
             raise LogGap
 
         unseen = self._last_id - entry_id

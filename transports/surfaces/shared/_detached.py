@@ -25,7 +25,7 @@ from typing import NamedTuple, Self, TypeVar, cast
 from pydantic import TypeAdapter
 
 from ..._internal.database import Cursor, Transactions, Value
-from ..._internal.tasks import begin, finished
+from ..._internal.tasks import begin, wait_despite_cancel
 from ...artifacts._base import ArtifactStore
 from ...artifacts._files import belongs_to_us, others_may_read
 from ...artifacts._ref import Scope
@@ -191,8 +191,8 @@ class CallLedger:
         def update_call(cursor: Cursor) -> None:
             outcome = (record.status.value, _encode_record(record), _text(answer), _text(content))
             cursor.execute(
-                f"UPDATE calls SET finished = {self._database.now}, status = ?, record = ?, answer = ?, content = ? "
-                "WHERE id = ?",
+                f"UPDATE calls SET finished = {self._database.now_sql}, status = ?, record = ?, "
+                "answer = ?, content = ? WHERE id = ?",
                 (*outcome, record.id),
             )
             self._expire_answers(cursor, _owner(record.scope))
@@ -223,7 +223,7 @@ class CallLedger:
     def _expire_old_answers(self, cursor: Cursor) -> None:
         cursor.execute(
             "UPDATE calls SET answer = NULL, content = NULL WHERE answer IS NOT NULL AND "
-            f"finished < {self._database.now} - ?",
+            f"finished < {self._database.now_sql} - ?",
             (MAX_AGE,),
         )
 
@@ -264,7 +264,7 @@ class CallLedger:
         other_workers = [str(worker) for (worker,) in cursor.fetchall()]
         for worker in self._database.lost_workers(other_workers):
             cursor.execute(
-                f"UPDATE calls SET status = ?, finished = {self._database.now} WHERE worker = ? AND NOT {_ENDED}",
+                f"UPDATE calls SET status = ?, finished = {self._database.now_sql} WHERE worker = ? AND NOT {_ENDED}",
                 (CallStatus.UNKNOWN.value, worker),
             )
 
@@ -394,7 +394,7 @@ class DetachedCalls:
             if isinstance(error, asyncio.CancelledError):
                 # The transaction goes on in its thread, so the record must get an end.
                 event = CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability))
-                await finished(asyncio.ensure_future(self._save_outcome(record, event)))
+                await wait_despite_cancel(asyncio.ensure_future(self._save_outcome(record, event)))
             raise
 
         live = self._live[record.id] = LiveCall(record, pending)
@@ -421,7 +421,7 @@ class DetachedCalls:
 
         milliseconds = (time.perf_counter() - started) * 1000
         event = CallFinished(live.record.id, capability, milliseconds, result, error)
-        await finished(asyncio.ensure_future(self._end_call(live, event, content)))
+        await wait_despite_cancel(asyncio.ensure_future(self._end_call(live, event, content)))
 
     async def _end_call(self, live: LiveCall, event: CallFinished, content: MakeContent | None) -> None:
         try:

@@ -356,7 +356,7 @@ class EventStream:
             return self._activity.last_id, False
         max_digits = 18  # fewer than 64 bits can have
         is_number = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= max_digits
-        if is_number and self._activity.can_resume(int(last_event_id)):
+        if is_number and self._activity.has_all_entries_after(int(last_event_id)):
             return int(last_event_id), False
         return self._activity.last_id, True
 

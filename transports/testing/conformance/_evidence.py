@@ -303,7 +303,7 @@ def view_addresses(tools: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
     return {name: address for name, address in addresses.items() if address is not None}
 
 
-def kind_of(target: str, transport: str) -> Kind:
+def target_kind(target: str, transport: str) -> Kind:
     """A ``"page"`` may turn out to have only tools (``"webmcp"``)."""
     if extension_folder(target) is not None:
         kind: Kind = "extension"

@@ -29,7 +29,7 @@ from ...session._settings import Settings
 from ...session._targets import reject_options, transport_for
 from ...websocket._transport import WebSocketTransport
 from ._client import Client, ContentMeter
-from ._evidence import Cancellation, ConnectOptions, Evidence, Exchange, FaultyCall, Plan, ProbeStep, Trial, kind_of
+from ._evidence import Cancellation, ConnectOptions, Evidence, Exchange, FaultyCall, Plan, ProbeStep, Trial, target_kind
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _message_of(envelope: Mapping[str, Any]) -> Message:
 
 async def gather(target: str, plan: Plan, options: ConnectOptions) -> Evidence:
     """Collect the evidence about the app at ``target``. The errors are those of :func:`.check_app`."""
-    evidence = Evidence(target, kind_of(target, options.transport), plan.timeout)
+    evidence = Evidence(target, target_kind(target, options.transport), plan.timeout)
     if options.adapter is not None and evidence.kind not in ("page", "webmcp"):
         reject_options({"adapter": options.adapter}, "an app that is not a top page")
 

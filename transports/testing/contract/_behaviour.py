@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from ..._internal.tasks import drop
+from ..._internal.tasks import discard_unawaited
 from ...artifacts._base import ArtifactStore
 from ...base import Transport
 from ...protocol.messages import Message, initialize_params
@@ -118,7 +118,7 @@ async def running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]
     try:
         yield task
     finally:
-        drop(task)
+        discard_unawaited(task)
         await asyncio.wait((task,), timeout=10)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ..._internal.tasks import drop
+from ..._internal.tasks import discard_unawaited
 from ...base import Features, Transport
 from ...errors import ABPError, CallTimeout, CapabilityError, Disconnected, ProtocolError, TransportError, UsageError
 from ...protocol._capabilities import CapabilitiesChanged
@@ -606,7 +606,7 @@ async def _start_call(session: Session, capability: str, **params: object) -> as
 
 
 async def _cancel_call(task: asyncio.Task[Any]) -> None:
-    drop(task)
+    discard_unawaited(task)
     await asyncio.wait((task,), timeout=10)
 
 

@@ -179,7 +179,7 @@ class AddressServer:
             await self._post_and_answer(line, _Posted({}, message.method), headers)
             if message.method == "notifications/initialized" and not self._is_listening:
                 self._is_listening = True
-                self._begin_task(None, self._listen())
+                self._begin_task(None, self._keep_stream_open())
 
     async def aclose(self) -> None:
         await cancel_and_wait(self._tasks)
@@ -312,7 +312,7 @@ class AddressServer:
             if not await self._get_events(position, posted):
                 return
 
-    async def _listen(self) -> None:
+    async def _keep_stream_open(self) -> None:
         """Keep a stream open for messages of the server's own, if it has such a stream."""
         position = _StreamPosition()
         while await self._get_events(position, _Posted({})):

@@ -16,7 +16,7 @@ from ....artifacts._files import write_all
 from ....errors import ProtocolError, TooLarge
 from ....mcp._stdio import Ends, LineReader, Stdin, ends_of, exit_soon
 from ....protocol._find_content import Place
-from ._exchange import ClientMessage, Exchange, ProxyContext, fail, refusal
+from ._exchange import ClientMessage, Exchange, ProxyContext, error_answer, fail
 from ._messages import (
     INVALID_REQUEST,
     MAX_BYTES,
@@ -132,7 +132,7 @@ class Duplex:
             try:
                 await work(message)
             except Exception as error:  # noqa: BLE001 - a request has one answer
-                answer = refusal(bytes(message.envelope.id), error)
+                answer = error_answer(bytes(message.envelope.id), error)
                 await self._to_client(ClientMessage(answer, key, is_answer=True))
 
         def forget(task: asyncio.Task[None]) -> None:

@@ -196,7 +196,7 @@ class Exchange:
                 result = await self._resource_result(message)
                 return result_message(raw_id, await asyncio.to_thread(encode_json, result))
         except Exception as error:  # noqa: BLE001 - a request has one answer
-            return refusal(raw_id, error, uri=message.params.uri)
+            return error_answer(raw_id, error, uri=message.params.uri)
 
     async def _resource_result(self, message: Message) -> Fields:
         params = message.params
@@ -422,7 +422,7 @@ def failure_message(error: BaseException) -> str:
     return f"the proxy failed ({type(error).__name__}); its log says more"
 
 
-def refusal(raw_id: bytes, error: Exception, *, uri: str = "") -> bytes:
+def error_answer(raw_id: bytes, error: Exception, *, uri: str = "") -> bytes:
     """An unexpected error is logged."""
     if isinstance(error, ABPError):
         data = {"uri": uri[:300], "code": error.code} if uri else {"code": error.code}

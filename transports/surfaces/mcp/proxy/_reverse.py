@@ -26,7 +26,7 @@ from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
 from .._messages import read_request_body
 from ._address import SESSION, VERSION, read_body, refusal_of, unreachable, upstream_client
-from ._exchange import Exchange, Facts, ProxyContext, refusal as request_refusal
+from ._exchange import Exchange, Facts, ProxyContext, error_answer as request_refusal
 from ._messages import INVALID_REQUEST, MAX_BYTES, STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 
 logger = logging.getLogger("transports")
@@ -103,13 +103,13 @@ class ReverseProxy:
             return body
         is_of_other_user = any(self._owners.get(name, user) != user for name in request.headers.getlist(SESSION))
         if is_of_other_user:
-            return refusal(404, "this session has ended; initialize again")
+            return error_response(404, "this session has ended; initialize again")
 
         received = _Received(request, user, self._exchange_of(request, user), body, None)
         try:
             message = await read_message(body)
         except TooLarge as error:
-            return refusal(413, error.message, code=error.code)
+            return error_response(413, error.message, code=error.code)
         except ProtocolError:
             return await self._forward_while_connected(received)
         return await self._serve_message(replace(received, message=message), message)
@@ -288,8 +288,7 @@ def _json_response(body: bytes, status: int = 200) -> Response:
 # --- requests and responses -------------------------------------------------------------------------------------------
 
 
-def refusal(status: int, message: str, *, number: int = INVALID_REQUEST, code: str | None = None) -> Response:
-    """Return a JSON-RPC error for an unknown request."""
+def error_response(status: int, message: str, *, number: int = INVALID_REQUEST, code: str | None = None) -> Response:
     data = None
     if code is not None:
         data = {"code": code}
@@ -326,11 +325,11 @@ class Bodies:
     def _refuse_oversized(self, user: str, size: int) -> Response | None:
         if size > MAX_BYTES:
             message = f"the request has more than {MAX_BYTES:,} bytes, which is the limit; send less at once"
-            return refusal(413, message, code=TooLarge.code)
+            return error_response(413, message, code=TooLarge.code)
         max_arriving = 2 * MAX_BYTES
         if self._arriving[user] > max_arriving:
             message = f"requests of this user with more than {max_arriving:,} bytes arrive at the same time"
-            return refusal(429, f"{message}; wait for one to end", code="LIMIT_REACHED")
+            return error_response(429, f"{message}; wait for one to end", code="LIMIT_REACHED")
         return None
 
 

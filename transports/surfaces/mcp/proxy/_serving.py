@@ -51,7 +51,7 @@ from ._messages import (
     read_message,
     to_raw,
 )
-from ._reverse import Bodies, ReverseProxy, refusal, stream_response
+from ._reverse import Bodies, ReverseProxy, error_response, stream_response
 from ._upstream import ProcessServer
 
 logger = logging.getLogger("transports")
@@ -153,20 +153,20 @@ class _Sessions:
     async def serve(self, request: Request, user: str) -> Response:
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
             if request.method != "POST":
-                return refusal(405, "only POST")
+                return error_response(405, "only POST")
             return await self._answer_post(request, user, partial(self._post_without_session, user))
 
         name = request.headers.get(SESSION, "")
         session = self._live_session(user, name)
         if name and session is None:
-            return refusal(404, "this session has ended; initialize again")
+            return error_response(404, "this session has ended; initialize again")
         if request.method == "DELETE":
             if session is not None:
                 self._end_session(user, name)
             return Response(status_code=200)
         if request.method == "GET":
             if session is None:
-                return refusal(400, "initialize first")
+                return error_response(400, "initialize first")
             return stream_response(_as_events(session.listen(), b": listening\n\n"))
         return await self._answer_post(request, user, partial(self._post_in_session, user, session))
 
@@ -179,21 +179,21 @@ class _Sessions:
         try:
             message = await read_message(body)
         except TooLarge as error:
-            return refusal(413, error.message, code=error.code)
+            return error_response(413, error.message, code=error.code)
         except ProtocolError:
-            return refusal(400, "the request is not a JSON-RPC message", number=PARSE_ERROR)
+            return error_response(400, "the request is not a JSON-RPC message", number=PARSE_ERROR)
 
         try:
             return await answer(message)
         except ConnectFailed as error:
-            return refusal(502, error.message, number=UNAVAILABLE, code=error.code)
+            return error_response(502, error.message, number=UNAVAILABLE, code=error.code)
 
     async def _post_in_session(self, user: str, session: Session | None, message: Message) -> Response:
         """The message of a client with a handshake is in ``session`` or opens one."""
         headers: dict[str, str] = {}
         if session is None:
             if message.method != "initialize" or not message.is_request:
-                return refusal(400, "initialize first, or name the session")
+                return error_response(400, "initialize first, or name the session")
             name = secrets.token_urlsafe(24)
             session = await self._start_session(user, name)
             headers = {SESSION: name}
