@@ -23,12 +23,13 @@ from transports import (
     CapabilitiesChanged,
     CapabilityError,
     PlaywrightTransport,
+    Result,
     Session,
     UsageError,
     WebMcpTransport,
     connect,
 )
-from transports.errors import CallTimeout, NotAbpApp, OutcomeUnknown, PersonRequired, SizeMismatch
+from transports.errors import CallTimeout, NotAbpApp, OutcomeUnknown, PersonRequired, SizeMismatch, UnsupportedBinary
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -371,8 +372,9 @@ async def test_attached_page_returns_webmcp_platform_answers(
     url = fixture.url + "webmcp/cases"
     await page.goto(url)
     async with connect(url, page=page, transport="webmcp", store=tmp_path) as app:
-        lost = await app.call("bytes")
-        assert lost.data["document"]["content"] == {} and "buffers" in lost.warnings[0]  # type: ignore[call-overload,index]
+        with pytest.raises(UnsupportedBinary, match=r"document: content is \{\}") as lost:
+            await app.call("bytes")
+        assert isinstance(lost.value.result, Result) and "buffers" in lost.value.result.warnings[0]
         assert content((await app.call("file", {"as": "dataUrl"})).artifacts["file"]) == PATTERN
         with pytest.raises(CapabilityError, match="invocation failed"):  # the platform keeps the tool's words
             await app.call("fail", {"how": "throw"})
