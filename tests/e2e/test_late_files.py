@@ -58,7 +58,7 @@ class Server:
             return web.Response(text="<p>Please wait", content_type="text/html")
         if path == "/late-report":
             await asyncio.sleep(3)
-        if path == "/slow-report":
+        if path in ("/slow-report", "/slow-once"):
             # Longer than a click is remembered.
             await asyncio.sleep(7.3)
         if path in ("/report", "/late-report", "/slow-report"):
@@ -69,7 +69,7 @@ class Server:
             return web.Response(text="<p>Sign in", content_type="text/html")
         if path == "/once" and self.requests[f"GET {path}"] > 1:
             return web.Response(status=410, text="this link was used")
-        if path in ("/invoice", "/once", "/kept", "/kept-other"):
+        if path in ("/invoice", "/once", "/slow-once", "/kept", "/kept-other"):
             headers = {"Cache-Control": "no-store"} if path.startswith("/kept") else {}
             return web.Response(body=PDF, content_type="application/pdf", headers=headers)
         return web.Response(status=404)
@@ -588,6 +588,24 @@ async def test_window_pdf_is_captured_without_second_request(server: tuple[Serve
         assert ref.mime_type == "application/pdf"
         path = request_line.split()[1]
         assert {line: count for line, count in server[0].requests.items() if path in line} == {request_line: 1}
+
+
+async def test_file_of_slow_window_comes_with_a_later_call(whole_browser: Browser, whole_app: Session) -> None:
+    script = 'const w = window.open("about:blank"); await wait(100); w.location = "/slow-once"; return 7;'
+    result = await run(whole_app, script)
+    assert await contents(whole_app, result) == []
+    assert result.warnings == (
+        "a window at about:blank was not ready in time; a file that it shows comes with a later call",
+    )
+
+    warnings: list[str] = []
+    async with asyncio.timeout(30):
+        while not (files := await contents(whole_app, result := await run(whole_app, "await wait(500); return 8;"))):
+            warnings += result.warnings
+    assert (files, result.data, warnings) == ([PDF], 8, [])
+    # Its window is closed, as those of other calls are.
+    await run(whole_app, "return 9;")
+    await eventually(lambda: [len(context.pages) for context in whole_browser.playwright.contexts] == [1])
 
 
 async def test_pdf_not_kept_by_browser_is_a_warning(whole_app: Session) -> None:

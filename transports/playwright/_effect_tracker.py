@@ -43,8 +43,7 @@ _SAVE_PDF = """() => {
 UNFINISHED = "the app answered while it still loaded or made content; a file of it comes with a later call"
 #: Seconds for an announced effect to begin, such as content in a blank window.
 BEGIN_TIMEOUT = 2.0
-#: The same for what a server or a busy browser may delay: a download, a window or frame that loads. A window is
-#: followed so long in any case, since the next call may take its content.
+#: The same for what a server or a busy browser may delay: a download, a window or frame that loads.
 LOAD_TIMEOUT = 5.0
 
 Detail: TypeAlias = dict[str, JSONValue]
@@ -65,6 +64,7 @@ class Window:
     has_download: bool = False
     shown: str = ""
     saved: asyncio.Future[tuple[str, str]] | None = None
+    is_saving: bool = False
 
     def begin_loading(self) -> None:
         self.navigations += 1
@@ -578,9 +578,10 @@ class Windows:
                 self._tracker.spawn(self._follow_window(window, expected))
 
     def close_windows_of(self, call: CallEffects) -> None:
-        """A window that may still show a file stays until the next call ends."""
-        unfinished = [window for window in call.windows if window.is_unfinished]
-        for window in (*call.windows, *self._tracker.unattributed.windows):
+        """A window that may still show a file stays until it has, or until there are too many."""
+        windows = [*self._tracker.unattributed.windows, *call.windows]
+        unfinished = [window for window in windows if window.is_unfinished or window.is_saving]
+        for window in windows:
             if window not in unfinished:
                 self._tracker.spawn(close_quietly(window.page))
         call.windows.clear()
@@ -602,6 +603,12 @@ class Windows:
 
         max_windows = 8
         self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
+        earlier_windows = self._tracker.unattributed.windows
+        if len(self._open_windows) >= max_windows and earlier_windows:
+            oldest = earlier_windows.pop(0)
+            self._open_windows = [window for window in self._open_windows if window is not oldest]
+            self._tracker.drop(self._tracker.unattributed)
+            self._tracker.spawn(close_quietly(oldest.page))
         if len(self._open_windows) >= max_windows:
             expected.call.refused += 1
             expected.detail["closed"] = "too many windows"
@@ -648,18 +655,26 @@ class Windows:
         window.changed.set()
 
     async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
+        """Take what a window shows, also after the call that waits for ``expected``."""
         try:
-            with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(LOAD_TIMEOUT):
-                    await self._wait_for_content(window, expected)
-                    if window.page.url != window.shown:
-                        window.shown = window.page.url
-                        await self._capture(window)
+            while not window.page.is_closed():
+                await self._wait_for_content(window, expected)
+                if window.page.url == window.shown:
+                    return
+
+                window.shown = window.page.url
+                with contextlib.suppress(Error):
+                    await self._capture(window)
+                    return
+                # It went elsewhere meanwhile.
+                window.shown = ""
+                await asyncio.sleep(_LOOK_INTERVAL)
         finally:
             self._tracker.mark_begun(expected)
 
     async def _wait_for_content(self, window: Window, expected: ExpectedEffect) -> None:
-        followed_at = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time
+        followed_at = now()
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
             if window.is_unfinished:
@@ -670,7 +685,8 @@ class Windows:
                 return
 
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_INTERVAL):
+                # The longer it takes, the more rarely the page is asked.
+                async with asyncio.timeout(max(_LOOK_INTERVAL, (now() - followed_at) / 10)):
                     await window.changed.wait()
 
     async def _capture(self, window: Window) -> None:
@@ -682,6 +698,7 @@ class Windows:
 
         is_of_app_origin = urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]
         if is_of_app_origin and await window.page.evaluate("document.contentType") == "application/pdf":
+            window.is_saving = True
             work = self._save_shown_pdf(window)
             self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:MAX_TEXT]})")
 
@@ -696,20 +713,23 @@ class Windows:
     async def _save_shown_pdf(self, window: Window) -> BinaryData:
         """The viewer saves the PDF from its cache: an answer to a form cannot be requested again."""
         failure = TransportError("the browser did not hand it over; let the app download or answer it")
-        if self.take_pdf is None:
+        try:
+            if self.take_pdf is None:
+                raise failure
+            with contextlib.suppress(Error, TimeoutError):
+                async with asyncio.timeout(10.0):
+                    while window.frame is None:
+                        await asyncio.sleep(_LOOK_INTERVAL)
+
+                    window.saved = asyncio.get_running_loop().create_future()
+                    while not await window.press_save():
+                        await asyncio.sleep(_LOOK_INTERVAL)
+
+                    guid, name = await window.saved
+                    return await self.take_pdf(guid, name)
             raise failure
-        with contextlib.suppress(Error, TimeoutError):
-            async with asyncio.timeout(10.0):
-                while window.frame is None:
-                    await asyncio.sleep(_LOOK_INTERVAL)
-
-                window.saved = asyncio.get_running_loop().create_future()
-                while not await window.press_save():
-                    await asyncio.sleep(_LOOK_INTERVAL)
-
-                guid, name = await window.saved
-                return await self.take_pdf(guid, name)
-        raise failure
+        finally:
+            window.is_saving = False
 
 
 def is_loaded(url: str) -> bool:
