@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import suppress
 from email.utils import formatdate
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
@@ -260,9 +261,10 @@ async def test_unsupported_content_encoding_is_rejected(get: Get, serve: Serve, 
     with pytest.raises(EncodingRefused) as caught:
         await get(server.url)
     assert get.received == 0 and server.connects == 1
-    is_decodable = any(
-        coding in answer.lower() for coding in (b"encoding: gzip\r", b"encoding: br\r", b"identity, gzip")
-    )
+    decodable = [b"encoding: gzip\r", b"identity, gzip"]
+    if find_spec("brotli"):
+        decodable.append(b"encoding: br\r")
+    is_decodable = any(coding in answer.lower() for coding in decodable)
     assert caught.value.message.endswith("accept_compression=True decodes it") is is_decodable
 
 

@@ -267,7 +267,7 @@ async def _check_progress_names_its_call(subject: Subject) -> None:
 )
 async def _check_content_is_saved(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        reply = await transport.request(call("file.generate", "1", bytes=600_000), timeout=subject.answer_timeout)
+        reply = await transport.request(call("file.generate", "content", bytes=600_000), timeout=subject.answer_timeout)
         (content,) = find(value(reply.payload, "data"))
         assert isinstance(content.binary, BinaryData), f"the content cannot be read: {content.binary!r}"
         handle = content.binary.content
