@@ -284,15 +284,15 @@ def _refuse_buffer_as_json(content: object) -> None:
     """Raise :class:`~transports.errors.UnsupportedBinary` for what ``JSON.stringify`` makes of a buffer or ``Blob``."""
     match content:
         case {"type": "Buffer", "data": list()}:
-            found = "a Buffer of Node"
+            shape = "a Buffer of Node"
         case {"0": int()} | [int(), *_]:
-            found = "numbers"
+            shape = "numbers"
         case dict() if not content:
-            found = "{}"
+            shape = "{}"
         case _:
             return
     advice = "the app must answer base64 text, or in a page a buffer or Blob that it has awaited"
-    raise UnsupportedBinary(f"content is {found}, as JSON has no buffers; {advice}")
+    raise UnsupportedBinary(f"content is {shape}, as JSON has no buffers; {advice}")
 
 
 def _with_declarations(binary: BinaryData, node: Mapping[str, object], extra: Mapping[str, object]) -> BinaryData:
