@@ -113,7 +113,7 @@ NOTHING = Capability(name="a")
 #: What reads a text on the event loop, whatever its length.
 READERS: dict[str, Callable[[str], object]] = {
     "redact_url": redact_url,
-    "secrets": Redactor().text,
+    "secrets": Redactor().redact_text,
     "file names": lambda text: safe_filename(text, fallback="a", mime_type=None),
     "types": normalise_mime,
     "extensions": extension_for,

@@ -174,9 +174,9 @@ async def test_notebook_links_to_download_when_store_is_served(
         assert (answer.status, answer.body) == (200, b"tea")
         assert answer.headers["content-disposition"].startswith("attachment")
         signed = address.partition("link=")[2].partition("&")[0]
-        assert Signer(key or signing_key(), clock=lambda: time.time() + 3590).link_opens(signed, ref.id)
+        assert Signer(key or signing_key(), clock=lambda: time.time() + 3590).is_link_to(signed, ref.id)
         with pytest.raises(Expired):
-            Signer(key or signing_key(), clock=lambda: time.time() + 3610).link_opens(signed, ref.id)
+            Signer(key or signing_key(), clock=lambda: time.time() + 3610).is_link_to(signed, ref.id)
     assert "download" not in ref._repr_html_()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transports._internal.tasks import begin, discard_unawaited, spawn
+from transports._internal.tasks import discard_unawaited, spawn, start_task
 from transports.errors import UsageError
 
 
@@ -34,7 +34,10 @@ async def test_cancellation_raised_inside_task_is_reported_but_not_its_own(
 ) -> None:
     foreign = asyncio.get_running_loop().create_future()
     errors: list[BaseException] = []
-    inside, outside = begin(foreign_result(foreign), errors.append), begin(asyncio.Event().wait(), errors.append)
+    inside, outside = (
+        start_task(foreign_result(foreign), errors.append),
+        start_task(asyncio.Event().wait(), errors.append),
+    )
     await asyncio.sleep(0)
     foreign.cancel()
     outside.cancel()
@@ -51,7 +54,7 @@ async def test_abp_error_is_logged_without_traceback(caplog: pytest.LogCaptureFi
     async def failing() -> None:
         raise UsageError("expected")
 
-    await asyncio.wait((begin(failing()),), timeout=20)
+    await asyncio.wait((start_task(failing()),), timeout=20)
     (record,) = caplog.records
     assert "expected" in record.getMessage() and record.exc_info is None
 

@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from . import artifacts, sync
 from ._internal.files import temp_folder
-from ._internal.lazy import needing
+from ._internal.lazy import requiring_extra
 from ._internal.tasks import in_thread
 from .artifacts._files import map_os_errors, write_all
 from .artifacts._ref import ArtifactRef
@@ -26,7 +26,7 @@ from .session._settings import Settings, retention_settings
 from .session._stores import open_configured_store
 from .sync._bridge import SHARED
 
-with needing("fsspec", "data"):
+with requiring_extra("fsspec", "data"):
     from fsspec.spec import AbstractFileSystem
 
 __all__ = ["ArtifactFileSystem"]

@@ -32,7 +32,7 @@ from .errors import (
     UsageError,
     no_answer,
 )
-from .protocol._find_content import Place, find_values, replace
+from .protocol._find_content import Place, find_values, replace_values
 from .protocol.binary import BinaryData, Handle
 from .protocol.messages import PROTOCOL_VERSION, Message, new_id
 
@@ -187,7 +187,7 @@ class MemoryTransport(Transport):
                     handle = Handle(str(next(self._handle_ids)), size)
                     self._held[handle.id] = binary.content
                     replacements[item.path] = dataclasses.replace(binary, content=handle)
-        return replace(result, replacements)
+        return replace_values(result, replacements)
 
     async def notify(self, message: Message) -> None:
         """Resolve an elicitation with its ``elicitation/response``. Other messages are ignored."""

@@ -167,19 +167,19 @@ async def test_slow_index_sync_does_not_overwrite_newer_rows(open_indexed: OpenI
     old, seen = await catalog._read_object(ref.id), await index.e_tags([ref.id])
     assert old and seen
     renamed = await store.put_bytes(b"x", filename="renamed.txt")
-    await index.correct([old], [], seen)
-    await index.correct([], [ref.id], seen)
-    await index.correct([old], [], {})
+    await index.apply_differences([old], [], seen)
+    await index.apply_differences([], [ref.id], seen)
+    await index.apply_differences([old], [], {})
     assert await store.list() == [renamed]
     await store.delete(ref.id)
-    await index.correct([old], [], seen)
+    await index.apply_differences([old], [], seen)
     assert await store.list() == []
     # it read an artifact that had no row when it was deleted
     ref = await open_indexed(None).put_bytes(b"y")
     old = await catalog._read_object(ref.id)
     await store.delete(ref.id)
     assert old
-    await index.correct([old], [], {})
+    await index.apply_differences([old], [], {})
     assert await store.list() == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.local_store import run_script
 from transports.artifacts import _files as module
-from transports.artifacts._files import Replacement, remove_left, replacing, try_lock
+from transports.artifacts._files import Replacement, remove_abandoned_files, replacing, try_lock
 
 _COPY = """
 import os, sys
@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
 @pytest.fixture(autouse=True)
 def again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file looks for what was left, as the first one of a process does."""
-    monkeypatch.setattr(module, "_remove_left_once", remove_left)
+    monkeypatch.setattr(module, "_remove_left_once", remove_abandoned_files)
 
 
 @pytest.mark.load
@@ -58,7 +58,7 @@ def test_temporary_file_removed_before_locking_is_recreated(tmp_path: Path, monk
         if tries == 1:
             return False  # another process has locked it, to remove it
         if tries == 2:
-            remove_left(tmp_path)  # another process was faster
+            remove_abandoned_files(tmp_path)  # another process was faster
             assert names(tmp_path) == []
         return lock(fd)
 
@@ -69,7 +69,7 @@ def test_temporary_file_removed_before_locking_is_recreated(tmp_path: Path, monk
     with replacing(tmp_path / "a") as file:
         file.write(b"new")
     monkeypatch.undo()
-    remove_left(tmp_path)
+    remove_abandoned_files(tmp_path)
     assert names(tmp_path) == ["a"] and first != "a" and (tmp_path / "a").read_bytes() == b"new"
 
 
@@ -106,6 +106,6 @@ def test_failed_write_leaves_only_older_file(tmp_path: Path) -> None:
         raise ValueError("wrong")
     assert names(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
     os.mkfifo(tmp_path / f".abp-{'2' * 16}")
-    remove_left(tmp_path)
-    remove_left(tmp_path / "absent")
+    remove_abandoned_files(tmp_path)
+    remove_abandoned_files(tmp_path / "absent")
     assert names(tmp_path) == [f".abp-{'2' * 16}", "a"]

@@ -148,7 +148,7 @@ async def test_leaving_map_loop_early_cancels_its_jobs(world: World) -> None:
         outcomes = pool.map([*jobs(1), *jobs(3, "wait")])
         assert (await anext(outcomes)).state is State.SUCCEEDED
         await eventually(lambda: world.waiting == 3)
-        workers = [task for task in asyncio.all_tasks() if "_work_off" in str(task.get_coro())]
+        workers = [task for task in asyncio.all_tasks() if "_run_jobs" in str(task.get_coro())]
         await outcomes.aclose()
         assert len(workers) >= 3 and all(task.done() for task in workers)
         await eventually(lambda: pool.stats().leased == 0)
@@ -407,7 +407,7 @@ async def test_stuck_session_is_named_without_secrets(
 
     held = HeldSession("http://user:hidden@app.example/?token=hidden", Deaf())  # type: ignore[arg-type]
     with pytest.raises(ConnectFailed, match=r"app\.example.* did not open") as raised:
-        await held.opened(0.01)
+        await held.wait_until_open(0.01)
     go_on.set()
     await held.aclose()
     assert "hidden" not in raised.value.message

@@ -199,7 +199,7 @@ def test_job_leased_before_machine_slept_is_returned(monkeypatch: pytest.MonkeyP
     prefetched.add([leased], Elapsed(), ())
     for now, seconds, dropped in ((1000.0, 1.0, []), (900.0, 1.0, []), (1600.0, 0.0, [leased])):
         clock.time = lambda now=now: now
-        assert prefetched.seconds_left == seconds and prefetched.drop((), stopped=False) == dropped
+        assert prefetched.seconds_left == seconds and prefetched.remove_unstartable((), stopped=False) == dropped
 
 
 def test_lease_of_prefetched_job_counts_from_its_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, S
 from transports._internal.telemetry import BROWSERS
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from transports.playwright import _process as browser_process
-from transports.playwright._process import RunFolder, sweep
+from transports.playwright._process import RunFolder, remove_abandoned_folders
 from transports.playwright._source import opened
 from webapp_fixture import Fixture, serve
 
@@ -331,7 +331,7 @@ async def test_only_run_folders_of_dead_processes_are_removed(scratch: Path, mon
     monkeypatch.setattr(browser_process, "_folder_users", 0)
     with RunFolder() as ours:
         assert not dead.exists()
-        sweep()
+        remove_abandoned_folders()
         assert ours.is_dir()
         leave_folder()
         with RunFolder() as again:
@@ -360,14 +360,14 @@ async def test_run_folder_of_another_container_is_kept_until_its_process_ends(sc
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())
-        sweep()
+        remove_abandoned_folders()
         assert folder.is_dir()
         process.kill()
         process.wait()
         assert folder.is_dir()
 
         def is_swept() -> bool:
-            sweep()
+            remove_abandoned_folders()
             return not folder.exists()
 
         await eventually(is_swept)

@@ -152,7 +152,7 @@ async def test_bridge_users_share_only_browsers(tmp_path: Path, monkeypatch: pyt
         (member,) = pool._fleet.browser_slots.members
         await called(ann, "abp_call", capability="note.write", params={"text": "again"}, session=first)
         member.calls = 10**6  # it is due
-        pool._fleet.check(member)
+        pool._fleet.replace_if_over_limit(member)
         async with asyncio.timeout(60):
             while [one.draining for one in pool.stats().browsers] != [False, True]:
                 await asyncio.sleep(0.05)

@@ -35,7 +35,7 @@ async def test_call_waits_for_at_most_100_announced_effects(place: str) -> None:
     assert len(greedy.expected) == waiting(announced) == _LIMIT
     announced.append(effects.expect(modest, place, {}))  # other calls are not kept from waiting
     assert len(modest.expected) == 1
-    reply = asyncio.create_task(effects.settle(modest, Message("capabilities/call-result", {}), timeout=30))
+    reply = asyncio.create_task(effects.add_to_reply(modest, Message("capabilities/call-result", {}), timeout=30))
     for _ in range(3):
         await asyncio.sleep(0)
     assert not reply.done()
@@ -77,7 +77,7 @@ async def test_output_of_a_lost_page_is_not_promised_for_later() -> None:
     call, reply = effects.begin_call("one"), Message("capabilities/call-result", {"success": True})
     effects.add_output(call, _endless(), "the app's file")
     loop.call_later(0.01, lost.set_result, BrowserCrashed("the browser is gone"))
-    await effects.settle(call, reply, timeout=20)
+    await effects.add_to_reply(call, reply, timeout=20)
     assert reply.warnings == ("the app's file is lost: the browser is gone",)
     await effects.aclose()
 
@@ -88,9 +88,9 @@ async def test_failing_output_is_a_warning_unless_required(
     effects = tracker()
     call, reply = effects.begin_call("one"), Message("capabilities/call-result", {"success": True})
     effects.add_output(call, _failing(), "the app's file")
-    await effects.settle(call, reply, timeout=20)
+    await effects.add_to_reply(call, reply, timeout=20)
     assert reply.warnings == ("the app's file: 'no content'",)
     assert "a side effect of the app could not be handled" in caplog.text
     effects.add_output(call, _failing(), "the printed page", required=True)
     with pytest.raises(TransportError, match="the printed page: 'no content'"):
-        await effects.settle(call, reply, timeout=20)
+        await effects.add_to_reply(call, reply, timeout=20)

@@ -353,14 +353,14 @@ def places(tmp_path: Path) -> _Places:
 
 
 async def test_download_is_linked_into_store_from_its_first_bytes(places: _Places) -> None:
-    places.growing.begin()
+    places.growing.start_looking()
     with places.hidden.open("wb", buffering=0) as file:
         file.write(b"first")
         await places.linked()
         file.write(b", second")
         assert places.path.read_bytes() == b"first, second"
     places.hidden.rename(places.written)
-    await places.growing.take(places.written)
+    await places.growing.replace_with(places.written)
     assert [found.name for found in places.store.iterdir()] == ["staged"]
     assert places.path.read_bytes() == b"first, second" and places.path.stat().st_nlink == 1
 
@@ -376,10 +376,10 @@ async def test_wrongly_linked_file_is_replaced_by_download(
         monkeypatch.setattr(Path, "rename", another_file_system)
         monkeypatch.setattr(os, "rename", another_file_system)
     places.hidden.write_bytes(b"another one")
-    places.growing.begin()
+    places.growing.start_looking()
     await places.linked()
     places.written.write_bytes(b"the download")
-    await places.growing.take(places.written)
+    await places.growing.replace_with(places.written)
     assert places.path.read_bytes() == b"the download" and places.hidden.read_bytes() == b"another one"
 
 
@@ -399,12 +399,12 @@ async def test_growing_file_is_not_read_if_ambiguous_or_folder_is_missing(
         for number in range(2):
             (places.temporary / f".{number}").touch()
         before = looks
-        growing.begin()
+        growing.start_looking()
         while looks < before + 3:
             await asyncio.sleep(0)
         assert not places.path.exists()
         places.written.write_bytes(b"the download")
-        await growing.take(places.written)
+        await growing.replace_with(places.written)
         assert [found.name for found in places.store.iterdir()] == ["staged"]
         assert places.path.read_bytes() == b"the download" and not growing._looking
         places.path.unlink()
@@ -412,22 +412,22 @@ async def test_growing_file_is_not_read_if_ambiguous_or_folder_is_missing(
 
 async def test_abandoned_download_drops_its_link(places: _Places) -> None:
     places.hidden.write_bytes(b"half of")
-    places.growing.begin()
+    places.growing.start_looking()
     await places.linked()
-    await places.growing.drop()
+    await places.growing.discard()
     assert not list(places.store.iterdir()) and places.hidden.exists()
-    await GrowingFile(places.path, places.temporary).drop()
+    await GrowingFile(places.path, places.temporary).discard()
 
 
 async def test_download_is_read_at_end_if_open_files_cannot_be_renamed(
     places: _Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transports.playwright._downloads.OPEN_FILES_MOVE", False)
-    places.growing.begin()
+    places.growing.start_looking()
     places.hidden.write_bytes(b"all")
     assert not places.growing._looking and not places.path.exists()
     places.hidden.rename(places.written)
-    await places.growing.take(places.written)
+    await places.growing.replace_with(places.written)
     assert places.path.read_bytes() == b"all"
 
 

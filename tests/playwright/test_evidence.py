@@ -59,7 +59,7 @@ def test_secret_in_json_is_redacted_in_any_encoding(mime_type: str, body: str) -
     first = EvidenceRedactor()
     clean_body(body, mime_type, first)
     redactor = first.with_values()
-    assert redactor.known.text(f"later {SECRET}") == "later <redacted>"
+    assert redactor.known.mask_text(f"later {SECRET}") == "later <redacted>"
     cleaned = clean_body(body, mime_type, redactor)
     assert SECRET not in cleaned and "1234" not in cleaned and cleaned.count("\n") in (0, body.count("\n"))
 
@@ -69,7 +69,7 @@ def test_overly_deep_json_body_is_left_out_of_evidence() -> None:
     body = "said:\n" + "[" * 600 + f'"{SECRET}"' + "]" * 600 + f'\n{{"password":"{SECRET}"}}'
     clean_body(body, "text/plain", first := EvidenceRedactor())
     redactor = first.with_values()
-    assert redactor.known.text(SECRET) == "<redacted>" and SECRET not in clean_body(body, "text/plain", redactor)
+    assert redactor.known.mask_text(SECRET) == "<redacted>" and SECRET not in clean_body(body, "text/plain", redactor)
 
 
 def test_secret_in_websocket_frame_or_base64_body_is_redacted(tmp_path: Path) -> None:
@@ -84,14 +84,14 @@ def test_secret_in_websocket_frame_or_base64_body_is_redacted(tmp_path: Path) ->
         first = EvidenceRedactor()
         clean_entry(entry, first)
         redactor = first.with_values()
-        assert redactor.known.text(f"later {SECRET}") == "later <redacted>"
+        assert redactor.known.mask_text(f"later {SECRET}") == "later <redacted>"
         cleaned = json.dumps(clean_entry(entry, redactor))
         assert SECRET not in cleaned and "1234" not in cleaned and encoded[:24] not in cleaned
     for line in ({"opcode": 1, "data": text}, {"opcode": 2, "data": encoded}):
         with zipfile.ZipFile(trace := tmp_path / "trace.zip", "w") as archive:
             archive.writestr("resources/frames.jsonl", f"{json.dumps(line)}\n{json.dumps(line)}\n")
         ((_, cleaned_frames),) = clean_trace(trace, first := EvidenceRedactor())
-        assert first.with_values().known.text(f"later {SECRET}") == "later <redacted>"
+        assert first.with_values().known.mask_text(f"later {SECRET}") == "later <redacted>"
         assert SECRET.encode() not in cleaned_frames and encoded.encode() not in cleaned_frames
 
 
@@ -221,19 +221,19 @@ def test_named_secret_is_masked_in_any_body_format(kind: str) -> None:
 )
 def test_secret_of_body_is_removed_elsewhere_whatever_its_declared_type(mime_type: str, body: str) -> None:
     clean_body(body, mime_type, first := EvidenceRedactor())
-    assert first.with_values().text(f"later {SECRET}") == f"later {REDACTED}"
+    assert first.with_values().redact_text(f"later {SECRET}") == f"later {REDACTED}"
 
 
 def test_field_in_plain_text_is_removed_elsewhere() -> None:
     clean_body(f"Hi <input type=password value={SECRET}>", "text/plain", first := EvidenceRedactor())
-    assert first.with_values().text(f"later {SECRET}") == f"later {REDACTED}"
+    assert first.with_values().redact_text(f"later {SECRET}") == f"later {REDACTED}"
 
 
 def test_value_of_cookie_is_removed_elsewhere_but_not_its_name() -> None:
     cookie = {"name": "theme-of-page", "value": SECRET}
     entry: Any = clean_entry({"request": {"cookies": [cookie]}}, first := EvidenceRedactor())
     assert entry["request"]["cookies"] == [{"name": REDACTED, "value": REDACTED}]
-    assert first.with_values().text(f"theme-of-page {SECRET}") == f"theme-of-page {REDACTED}"
+    assert first.with_values().redact_text(f"theme-of-page {SECRET}") == f"theme-of-page {REDACTED}"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_json_as_deep_as_the_parser_allows_is_masked_or_redacted() -> None:
 def test_secret_text_that_is_json_is_removed_as_it_was_written() -> None:
     written = '{ "id":  "canary" }'
     clean_body(json.dumps({"credentials": written}), "", first := EvidenceRedactor())
-    assert first.with_values().text(f"later {written}") == f"later {REDACTED}"
+    assert first.with_values().redact_text(f"later {written}") == f"later {REDACTED}"
 
 
 def test_encoded_multipart_part_is_masked_entirely() -> None:

@@ -83,7 +83,7 @@ def asking(opening: Open) -> Ask:
     async def asked(
         network: JudgedNetwork, host: str, port: int
     ) -> tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]:
-        network.note(f"http://{host}:{port}/")
+        network.record_request(f"http://{host}:{port}/")
         reader, writer = await opening(network)
         name = host.encode()
         writer.write(b"\5\1\0" + b"\5\1\0\3" + bytes([len(name)]) + name + port.to_bytes(2, "big"))

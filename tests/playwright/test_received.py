@@ -80,7 +80,7 @@ def test_secret_in_thrown_string_is_masked() -> None:
     secrets.add("pw", secret)
     threw = json.dumps({"threw": f"bad login with {secret}", "name": ""})
     payload: Any = parse_reply(Message("capabilities/call", id="1"), threw).payload
-    assert secrets.text(payload["error"]["message"]) == "the app threw 'bad login with ${SECRET:pw}'"
+    assert secrets.mask_text(payload["error"]["message"]) == "the app threw 'bad login with ${SECRET:pw}'"
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ JSON = st.recursive(
     ],
 )
 def test_secrets_in_text_are_redacted(text: str, left: str) -> None:
-    assert Redactor().text(text) == left
+    assert Redactor().redact_text(text) == left
 
 
 @each_row(
@@ -63,7 +63,7 @@ def test_secrets_in_text_are_redacted(text: str, left: str) -> None:
     ],
 )
 def test_text_without_secrets_is_unchanged(text: str) -> None:
-    assert Redactor().text(text) == text
+    assert Redactor().redact_text(text) == text
 
 
 def test_secret_fields_are_redacted_and_keep_shape() -> None:
@@ -82,7 +82,7 @@ def test_secret_fields_are_redacted_and_keep_shape() -> None:
         "headers": [{"name": "Authorization", "value": "abc"}, {"name": "Accept", "value": "a/b"}],
         "pairs": [["cookie", "a"], ["accept", "a/b"]],
     }
-    assert Redactor().tree(given_) == {
+    assert Redactor().redact_tree(given_) == {
         **given_,
         "clientSecret": REDACTED,
         "api-key": REDACTED,
@@ -97,14 +97,16 @@ def test_secret_fields_are_redacted_and_keep_shape() -> None:
 
 @given(JSON)
 def test_redaction_is_idempotent(tree: object) -> None:
-    once = Redactor().tree(tree)
-    assert Redactor().tree(once) == once
+    once = Redactor().redact_tree(tree)
+    assert Redactor().redact_tree(once) == once
 
 
 @given(st.text(alphabet="abcdefgh0123-_.", min_size=8))
 def test_nested_passwords_are_redacted(secret: str) -> None:
     tree = {"password": secret, "deep": [{"url": f"http://a/?token={secret}"}, {"auth": {"token": secret}}]}
-    assert f"={secret}" not in str(Redactor().tree(tree)) and f"'{secret}'" not in str(Redactor().tree(tree))
+    assert f"={secret}" not in str(Redactor().redact_tree(tree)) and f"'{secret}'" not in str(
+        Redactor().redact_tree(tree)
+    )
 
 
 @each_row(
@@ -120,7 +122,7 @@ def test_nested_passwords_are_redacted(secret: str) -> None:
     ],
 )
 async def test_recordings_and_artifacts_redact_same_names(name: str) -> None:
-    assert Redactor().tree({name: "hunter2"}) == {name: REDACTED}
+    assert Redactor().redact_tree({name: "hunter2"}) == {name: REDACTED}
     ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
     assert ref.source[name] == REDACTED
 
@@ -130,7 +132,7 @@ async def test_recordings_and_artifacts_redact_same_names(name: str) -> None:
     ["tokens", "author", "keyboard", "secretary", "progressToken", "authentication", "spin", "shipping", "session"],
 )
 async def test_secret_like_names_are_not_redacted(name: str) -> None:
-    assert Redactor().tree({name: "hunter2"}) == {name: "hunter2"}
+    assert Redactor().redact_tree({name: "hunter2"}) == {name: "hunter2"}
     ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
     assert ref.source[name] == "hunter2"
 
@@ -165,8 +167,8 @@ _PART = "--B\r\nContent-Disposition: form-data; {}\r\n\r\n{}\r\n--B--\r\n"
     ],
 )
 def test_secret_form_fields_in_text_are_redacted(text: str, left: str) -> None:
-    assert Redactor().tree({"body": [text]}) == {"body": [left]}
-    assert Redactor().tree(left) == left
+    assert Redactor().redact_tree({"body": [text]}) == {"body": [left]}
+    assert Redactor().redact_tree(left) == left
 
 
 @pytest.mark.parametrize(
@@ -180,12 +182,12 @@ def test_secret_form_fields_in_text_are_redacted(text: str, left: str) -> None:
     ],
 )
 def test_text_resembling_secret_field_is_not_redacted(text: str) -> None:
-    assert Redactor().tree(text) == text
+    assert Redactor().redact_tree(text) == text
 
 
 @pytest.mark.parametrize("word", ["basic", "BASIC", "bas\u0131c", "ba\u017fic", "BAS\u0130C"])
 def test_basic_credentials_are_redacted_in_every_spelling(word: str) -> None:
-    assert Redactor().text(f"{word} dXNlcjpw1x") == f"{word} {REDACTED}"
+    assert Redactor().redact_text(f"{word} dXNlcjpw1x") == f"{word} {REDACTED}"
 
 
 @each_row(
@@ -216,7 +218,7 @@ def test_basic_credentials_are_redacted_in_every_spelling(word: str) -> None:
 def test_redaction_time_is_proportional_to_length(start: str, repeated: str, end: str) -> None:
     text = start + repeated * (200_000 // len(repeated)) + end
     began = time.thread_time()
-    Redactor().text(text)
+    Redactor().redact_text(text)
     Redactor().redact_form(text)
     redact_url(text)
     assert time.thread_time() - began < 1.0  # quadratic time would be 3 s to minutes
@@ -224,7 +226,7 @@ def test_redaction_time_is_proportional_to_length(start: str, repeated: str, end
 
 def test_jwts_are_redacted_among_dotted_words() -> None:
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0"
-    assert Redactor().text(f"a.b.{token}.sig: x-{token}..c") == f"a.b.{REDACTED}: x-{REDACTED}.c"
+    assert Redactor().redact_text(f"a.b.{token}.sig: x-{token}..c") == f"a.b.{REDACTED}: x-{REDACTED}.c"
 
 
 @pytest.mark.parametrize(
@@ -237,29 +239,29 @@ def test_jwts_are_redacted_among_dotted_words() -> None:
     ],
 )
 def test_every_secret_in_text_is_redacted(text: str, left: str) -> None:
-    assert Redactor().text(text) == left
+    assert Redactor().redact_text(text) == left
 
 
 def test_values_of_every_kind_are_redacted() -> None:
     secret, left = "Bearer abc12345", "Bearer <redacted>"
-    assert Redactor().tree([secret, (secret, 5), {5: secret, "a": [secret]}]) == [
+    assert Redactor().redact_tree([secret, (secret, 5), {5: secret, "a": [secret]}]) == [
         left,
         [left, 5],
         {5: left, "a": [left]},
     ]
     described = {"token": secret, "list": [secret, 5], "tuple": (secret, None)}
     described_left = {"token": left, "list": [left, 5], "tuple": [left, None]}
-    assert Redactor().tree({"inputSchema": described}) == {"inputSchema": described_left}
+    assert Redactor().redact_tree({"inputSchema": described}) == {"inputSchema": described_left}
 
 
 def test_extra_redaction_names_and_patterns_ignore_case() -> None:
     redactor = Redactor(["Pin", "x-y"], [r"card \d+"])
-    assert redactor.tree({"my_PIN": "1", "pinned": "2", "aXY": 3}) == {
+    assert redactor.redact_tree({"my_PIN": "1", "pinned": "2", "aXY": 3}) == {
         "my_PIN": REDACTED,
         "pinned": "2",
         "aXY": REDACTED,
     }
-    assert redactor.text("CARD 12 and ?myPin=1&pinned=2") == f"{REDACTED} and ?myPin={REDACTED}&pinned=2"
+    assert redactor.redact_text("CARD 12 and ?myPin=1&pinned=2") == f"{REDACTED} and ?myPin={REDACTED}&pinned=2"
 
 
 def test_overly_deep_values_are_redacted() -> None:
@@ -267,8 +269,8 @@ def test_overly_deep_values_are_redacted() -> None:
     for _ in range(5000):
         deep = [deep]
     redactor = Redactor()
-    assert redactor.tree(deep) == "<redacted>"
-    assert redactor.tree({"a": 1, "token": "x", "b": deep, "password": deep}) == {
+    assert redactor.redact_tree(deep) == "<redacted>"
+    assert redactor.redact_tree({"a": 1, "token": "x", "b": deep, "password": deep}) == {
         "a": 1,
         "token": "<redacted>",
         "b": "<redacted>",
@@ -286,16 +288,16 @@ def test_overly_deep_values_are_redacted() -> None:
     ],
 )
 def test_only_long_enough_credentials_are_redacted(secret: str, short: str) -> None:
-    assert REDACTED in Redactor().text(secret)
-    assert Redactor().text(short) == short
+    assert REDACTED in Redactor().redact_text(secret)
+    assert Redactor().redact_text(short) == short
 
 
 def test_redaction_pattern_replaces_secret_group_or_whole_match() -> None:
     redactor = Redactor(patterns=[r"pin(?P<secret>\d+)?!", r"card \d+", r"(?P<other>seat) 1"])
-    assert redactor.text("pin12! pin! card 12 seat 1") == f"pin{REDACTED}! {REDACTED} {REDACTED} {REDACTED}"
-    assert redactor.text("see pin12!") == f"see pin{REDACTED}!"
+    assert redactor.redact_text("pin12! pin! card 12 seat 1") == f"pin{REDACTED}! {REDACTED} {REDACTED} {REDACTED}"
+    assert redactor.redact_text("see pin12!") == f"see pin{REDACTED}!"
 
 
 def test_bare_header_and_long_key_are_redacted() -> None:
-    assert Redactor().text("x-api-key: abc") == f"x-api-key: {REDACTED}"
+    assert Redactor().redact_text("x-api-key: abc") == f"x-api-key: {REDACTED}"
     assert Redactor().is_secret("x" * 64 + "_Api-Key") and not Redactor().is_secret("x" * 64 + "_Passwort")

@@ -19,7 +19,7 @@ def redactor_after(*nodes: object) -> EvidenceRedactor:
     """Return a redactor that removes the values which the rules find in these nodes."""
     first = EvidenceRedactor()
     for node in nodes:
-        first.tree(node)
+        first.redact_tree(node)
     return first.with_values()
 
 
@@ -41,11 +41,11 @@ def test_secret_found_by_rule_is_redacted_everywhere(where: object) -> None:
         text = "x" * before + SECRET + "y"
         spelled += [base64.b64encode(text.encode()).decode(), base64.urlsafe_b64encode(text.encode()).decode()]
     for text in spelled:
-        said = redactor.text(f"the page said {text} and went on")
+        said = redactor.redact_text(f"the page said {text} and went on")
         assert REDACTED in said and said.startswith("the page said ") and said.endswith(" and went on"), said
         assert redactor.known.any_in(f"\x00{text}".encode())
     tree = {"said": [SECRET], "type": SECRET}
-    assert redactor.tree(tree, {"type"}.__contains__) == {"said": [REDACTED], "type": SECRET}
+    assert redactor.redact_tree(tree, {"type"}.__contains__) == {"said": [REDACTED], "type": SECRET}
 
 
 def test_secrets_are_learned_from_html_forms_and_lines() -> None:
@@ -55,10 +55,10 @@ def test_secrets_are_learned_from_html_forms_and_lines() -> None:
     )
     first.redact_pairs("user=bob&client_secret=third%2Fone")
     first.redact_line("password: seventh-one")
-    first.tree({"card": {"pin": 7654321}})
+    first.redact_tree({"card": {"pin": 7654321}})
     first.remember("theme=dark; sid=sixth%2Fone")
     redactor = first.with_values()
-    assert redactor.text("pin 7654321, sixth/one, seventh-one") == f"pin {REDACTED}, {REDACTED}, seventh-one"
+    assert redactor.redact_text("pin 7654321, sixth/one, seventh-one") == f"pin {REDACTED}, {REDACTED}, seventh-one"
     said = redactor.redact_line("first&one second-1 open-1 third/one {token: fourth-one, user: bob} password=fifth")
     assert said == f"{REDACTED} {REDACTED} open-1 {REDACTED} {{token: {REDACTED}, user: bob}} password={REDACTED}"
 
@@ -68,14 +68,14 @@ def test_non_secret_values_are_not_masked() -> None:
     tree = {"cookies": [cookie], "schema": {"password": {"type": "string"}}, "pin": "12", "token": "abc"}
     redactor = redactor_after(tree, "<input type=password value='<redacted>'><input type=password value=${SECRET:A}>")
     text = "a string for app.example/orders by sid, 12 and abc"
-    assert redactor.text(text) == text
-    assert redactor.text("0123456789") == REDACTED
+    assert redactor.redact_text(text) == text
+    assert redactor.redact_text("0123456789") == REDACTED
     assert not redactor.known.any_in(b"<redacted> ${SECRET:A}")
 
 
 def test_secret_that_prefixes_another_is_fully_redacted() -> None:
     redactor = redactor_after({"password": "hunter22", "token": "hunter22-and-more"})
-    assert redactor.text("hunter22-and-more hunter22") == f"{REDACTED} {REDACTED}"
+    assert redactor.redact_text("hunter22-and-more hunter22") == f"{REDACTED} {REDACTED}"
 
 
 def test_known_and_learned_secrets_are_masked_together() -> None:
@@ -85,16 +85,16 @@ def test_known_and_learned_secrets_are_masked_together() -> None:
         redactor = redactor_after(
             f"https://x/cb?id={quote(known)}&token=hunter2-plain", {"password": known, "token": named}
         )
-        assert redactor.text(f"hunter2-plain {known}") == f"{REDACTED} {named}"
+        assert redactor.redact_text(f"hunter2-plain {known}") == f"{REDACTED} {named}"
         for before in range(3):
             basic = base64.b64encode(b"u" * before + f":{known}:".encode()).decode()
-            said = redactor.text(f"sent {basic} ")
+            said = redactor.redact_text(f"sent {basic} ")
             assert said == f"sent {REDACTED} " or named in said
             assert redactor.known.any_in(basic.encode())
-        assert json.loads(redactor.text(json.dumps(known + "ü"))) == named + "ü"
+        assert json.loads(redactor.redact_text(json.dumps(known + "ü"))) == named + "ü"
     finally:
         KNOWN_SECRETS.forget()
-    assert EvidenceRedactor().text(known) == known
+    assert EvidenceRedactor().redact_text(known) == known
 
 
 @pytest.mark.load
@@ -104,7 +104,7 @@ def test_app_cannot_slow_down_redaction() -> None:
     redactor.redact_line("a=" * 20_000 + "<input " * 20_000 + "A" * 200_000)
     redactor.redact_html("<input " + "a='" * 20_000)
     redactor.redact_pairs("password" * 20_000)
-    redactor.text((base64.b64encode(b"value-000001").decode() + " ") * 50_000)
+    redactor.redact_text((base64.b64encode(b"value-000001").decode() + " ") * 50_000)
     assert time.process_time() - started < 20  # in proportion; quadratic work would take minutes
 
 
@@ -112,23 +112,23 @@ def test_long_text_is_redacted_in_pieces_without_losing_text() -> None:
     redactor = EvidenceRedactor()
     line = "https://app.example/?said=1&token=abcdefgh then words\n"
     for text in (line * 5000, line.replace("\n", " ") * 5000, "x" * 200_000 + f" {line}"):
-        assert redactor.text(text) == text.replace("abcdefgh", REDACTED)
+        assert redactor.redact_text(text) == text.replace("abcdefgh", REDACTED)
     header = "Authorization: Basic dXNlcjpwYXNz\n"  # a piece ends with the line, not with a word of it
-    assert redactor.text(header * 5000) == header.replace("Basic dXNlcjpwYXNz", REDACTED) * 5000
+    assert redactor.redact_text(header * 5000) == header.replace("Basic dXNlcjpwYXNz", REDACTED) * 5000
 
 
 def test_secret_in_key_is_redacted_but_format_keys_are_kept() -> None:
     redactor = redactor_after({"password": "snapshot"})
     tree = {"as snapshot of": 1, "snapshot": [{"url-snapshot": "snapshot"}]}
-    assert redactor.tree(tree) == {"as <redacted> of": 1, "<redacted>": [{"url-<redacted>": REDACTED}]}
+    assert redactor.redact_tree(tree) == {"as <redacted> of": 1, "<redacted>": [{"url-<redacted>": REDACTED}]}
     kept = {"as <redacted> of": 1, "snapshot": [{"url-<redacted>": REDACTED}]}
-    assert redactor.tree(tree, lambda _: False) == kept
+    assert redactor.redact_tree(tree, lambda _: False) == kept
 
 
 def test_number_that_is_known_is_masked_and_learned_one_is_not() -> None:
     KNOWN_SECRETS.add("PIN", "12345678901")
     try:
         redactor = redactor_after({"pin": 7654321})
-        assert redactor.tree([12345678901, 7654321, "7654321"]) == ["${SECRET:PIN}", 7654321, REDACTED]
+        assert redactor.redact_tree([12345678901, 7654321, "7654321"]) == ["${SECRET:PIN}", 7654321, REDACTED]
     finally:
         KNOWN_SECRETS.forget()

@@ -30,10 +30,10 @@ def known_of(value: str) -> KnownSecrets:
 def test_secret_is_masked_in_every_encoding(name: str) -> None:
     spelled = SPELLED[name](VALUE)
     text = f"the page said <{spelled}> and went on"
-    said = known_of(VALUE).text(text)
+    said = known_of(VALUE).mask_text(text)
     assert NAME in said and said.startswith("the page said <") and said.endswith("> and went on"), said
     assert VALUE not in set(readings(said)), said
-    tree = known_of(VALUE).tree({"said": [{spelled: 1}, f"it is {spelled}"], "other": "words"})
+    tree = known_of(VALUE).mask_tree({"said": [{spelled: 1}, f"it is {spelled}"], "other": "words"})
     assert VALUE not in {one for text in strings(tree) for one in readings(text)}, tree
 
 
@@ -59,7 +59,7 @@ def strings(node: object) -> list[str]:
 @example(value="&amp;&lt;&gt;", before="&", after=";", name="html.escape")
 @example(value="\\u0041 and \\n more", before="", after="", name="json")
 def test_secret_of_any_characters_is_masked_in_any_encoding(value: str, before: str, after: str, name: str) -> None:
-    said = known_of(value).text(f"{before} {SPELLED[name](value)} {after}")
+    said = known_of(value).mask_text(f"{before} {SPELLED[name](value)} {after}")
     assert NAME in said, said
 
 
@@ -85,30 +85,30 @@ def test_secret_of_any_characters_is_masked_in_any_encoding(value: str, before: 
     ],
 )  # fmt: skip
 def test_secret_with_escaped_character_is_masked(character: str, escape: str) -> None:
-    assert known_of(f"12345{character}67890").text(f"a 12345{escape}67890 b") == f"a {NAME} b"
+    assert known_of(f"12345{character}67890").mask_text(f"a 12345{escape}67890 b") == f"a {NAME} b"
 
 
 @pytest.mark.parametrize("text", [json.dumps(json.dumps(VALUE)), base64.b64encode(json.dumps(VALUE).encode()).decode()])
 def test_doubly_encoded_secret_is_not_masked(text: str) -> None:
     """Whatever is found by more steps, another step would hide (docs/security.md)."""
-    assert known_of(VALUE).text(text) == text
+    assert known_of(VALUE).mask_text(text) == text
     plain = "correct-horse-battery"
-    assert NAME in known_of(plain).text(json.dumps(json.dumps({"a": plain})))
+    assert NAME in known_of(plain).mask_text(json.dumps(json.dumps({"a": plain})))
 
 
 def test_masking_keeps_surrounding_text_of_any_length() -> None:
     known = known_of(VALUE)
     for size in range(300):
-        assert known.text("ab%20" * size + VALUE + "&amp;c" * size) == "ab%20" * size + NAME + "&amp;c" * size
+        assert known.mask_text("ab%20" * size + VALUE + "&amp;c" * size) == "ab%20" * size + NAME + "&amp;c" * size
     for text in ("100% &c. \\o/ &nope; %zz \\", "ü" * 5000, "\ud800\udfff %ud800"):
-        assert known.text(text) == text
+        assert known.mask_text(text) == text
 
 
 def test_secret_split_across_frames_is_masked_in_each() -> None:
     known = known_of(VALUE)
     for spelled in (VALUE, json.dumps(VALUE), base64.b64encode(VALUE.encode()).decode()):
         for at in range(1, len(spelled)):
-            frames = known.texts(["said ", spelled[:at], spelled[at:], " and on"])
+            frames = known.mask_texts(["said ", spelled[:at], spelled[at:], " and on"])
             assert VALUE not in set(readings("".join(frames), 1)), frames
             assert all(NAME in one or len(one) < 3 for one in frames[1:3]), frames
             assert frames[0] == "said " and frames[3] == " and on"
@@ -116,7 +116,7 @@ def test_secret_split_across_frames_is_masked_in_each() -> None:
 
 def test_secret_is_not_found_across_texts_of_a_tree() -> None:
     tree = {VALUE[:9]: [VALUE[9:]]}
-    assert known_of(VALUE).tree(tree) is tree
+    assert known_of(VALUE).mask_tree(tree) is tree
 
 
 def test_numeric_secret_is_masked_as_number() -> None:
@@ -124,16 +124,16 @@ def test_numeric_secret_is_masked_as_number() -> None:
     known.add("PRICE", "000123456.750")
     tree = {"a": 12345678901, "b": [12345678901.0, 123456.75, 7, True, 1e308], "c": "no 12345678901"}
     masked = {"a": NAME, "b": [NAME, "${SECRET:PRICE}", 7, True, 1e308], "c": f"no {NAME}"}
-    assert known.tree(tree) == masked
-    assert known.text(json.dumps(tree)).count(NAME) == 3
-    assert known.tree({"a": 10**400}) == {"a": 10**400}
+    assert known.mask_tree(tree) == masked
+    assert known.mask_text(json.dumps(tree)).count(NAME) == 3
+    assert known.mask_tree({"a": 10**400}) == {"a": 10**400}
 
 
 def test_masked_file_text_keeps_size_in_any_spelling() -> None:
     known = known_of(VALUE)
     for name, spell in SPELLED.items():
         content = f"a {spell(VALUE)} b".encode()
-        masked = known.mask(content)
+        masked = known.mask_file(content)
         assert len(masked) == len(content) and b"*" in masked and masked[:2] == b"a " and masked[-2:] == b" b", name
         assert VALUE not in set(readings(masked.decode(errors="replace"))), name
 
@@ -141,8 +141,8 @@ def test_masked_file_text_keeps_size_in_any_spelling() -> None:
 def test_tree_without_known_secret_is_returned_unchanged() -> None:
     known = known_of(VALUE)
     tree = {"a": ["b", {"c": 1}], "file": BinaryData.from_bytes(b"a", filename="a%20b")}
-    assert known.tree(tree) is tree
-    assert KnownSecrets().tree(tree) is tree
+    assert known.mask_tree(tree) is tree
+    assert KnownSecrets().mask_tree(tree) is tree
 
 
 @pytest.mark.parametrize("known", [1, pytest.param(100, marks=pytest.mark.load)])
@@ -186,7 +186,7 @@ def test_1000_secrets_in_one_text_are_each_masked() -> None:
     known = KnownSecrets()
     for number in range(200):
         known.add(f"N{number}", f"value-number-{number:05}")
-    text = known.text(
+    text = known.mask_text(
         " ".join(base64.b64encode(f"value-number-{number:05}".encode()).decode() for number in range(200))
     )
     assert all(f"${{SECRET:N{number}}}" in text for number in range(200)) and "dmFs" not in text

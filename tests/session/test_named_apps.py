@@ -173,7 +173,7 @@ async def test_server_user_sees_no_path_in_errors(folder: Path) -> None:
 def test_login_page_error_names_command_for_its_app() -> None:
     for user in ("", "ann"):
         error = not_abp("the page at X has no window.abp", "", PageProblems(), sign_in=True)
-        Guard(Secrets({}, user or None), name="crm", hidden=("secret.json",) if user else ()).clean(error)
+        Guard(Secrets({}, user or None), name="crm", hidden=("secret.json",) if user else ()).mask_error(error)
         before = "crm asks" if user else "the page at X has no window.abp; it asks"
         assert error.message == f"{before} to sign in: the operator does that with `abp login crm`"
         assert str(error).endswith("`abp login crm` [PERMISSION_REQUIRED]") and error.args == (error.message,)

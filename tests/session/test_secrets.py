@@ -338,24 +338,24 @@ async def test_placeholder_text_is_plain_without_secrets() -> None:
 def test_large_and_binary_files_are_not_masked() -> None:
     known = KnownSecrets()
     known.add("A", "value")
-    assert known.mask(b"a value.") == b"a *****."
+    assert known.mask_file(b"a value.") == b"a *****."
     for content in (b"a value\0", b"value" * (MAX_MASKED_BYTES // 5 + 1)):
-        assert known.mask(content) is content
+        assert known.mask_file(content) is content
     known.add("B", "valuevalue")  # the longer one is found first
-    assert known.text("valuevalue value") == "${SECRET:B} ${SECRET:A}"
+    assert known.mask_text("valuevalue value") == "${SECRET:B} ${SECRET:A}"
     known.add("C", "ue-and-a-longer-one")
-    assert known.text("valuevalue-and-a-longer-one") == "${SECRET:C}"
+    assert known.mask_text("valuevalue-and-a-longer-one") == "${SECRET:C}"
 
 
 def test_non_utf8_value_is_hidden_like_any_other() -> None:
     known = KnownSecrets()
     known.add("BAD", os.fsdecode(b"caf\xe9-pass-1"))
     known.add("GOOD", "value-2 ü")
-    assert known.text(os.fsdecode(b"caf\xe9-pass-1 value-2%20%C3%BC")) == "${SECRET:BAD} ${SECRET:GOOD}"
+    assert known.mask_text(os.fsdecode(b"caf\xe9-pass-1 value-2%20%C3%BC")) == "${SECRET:BAD} ${SECRET:GOOD}"
     # In Latin-1, one ends with the first byte of é in UTF-8, and the other begins with the second.
     known.add("FIRST", "value-3 \xc3")
     known.add("SECOND", "\xa9 value-4")
-    assert known.text("value-3 é value-4") == "${SECRET:FIRST}${SECRET:SECOND}"
+    assert known.mask_text("value-3 é value-4") == "${SECRET:FIRST}${SECRET:SECOND}"
 
 
 def test_log_record_without_secret_keeps_its_args(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ from transports import UsageError, connect
 from transports.artifacts import open_store
 from transports.memory import Call, MemoryTransport
 from transports.surfaces.cli import _running as telemetry
-from transports.surfaces.cli._running import configure
+from transports.surfaces.cli._running import configure_telemetry
 from transports.surfaces.shared._metrics import serve_metrics
 from webapp_fixture import Fixture
 
@@ -62,18 +62,18 @@ def test_telemetry_setup_reports_missing_or_wrong_settings(
 ) -> None:
     for name in ("OTEL_SERVICE_NAME", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         monkeypatch.setenv(name, "")
-    configure()
+    configure_telemetry()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "pigeon")
     with pytest.raises(UsageError, match="pigeon"):
-        configure()
+        configure_telemetry()
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk._configuration", None)
     assert not caplog.records
-    configure()
+    configure_telemetry()
     assert "abp-transports[otel]" in caplog.text
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     caplog.clear()
-    configure()
+    configure_telemetry()
     assert not caplog.records
 
 
@@ -92,7 +92,7 @@ def test_command_does_not_wait_for_unreachable_collector(
     monkeypatch.setattr(trace, "get_tracer_provider", Provider)
     monkeypatch.setattr(metrics, "get_meter_provider", Provider)
     monkeypatch.setattr(logging.getLogger("opentelemetry"), "level", logging.NOTSET)
-    telemetry.finish()
+    telemetry.flush_telemetry()
     assert [record.getMessage() for record in caplog.records] == [
         "not all traces and metrics reached their collector; -v says why"
     ]

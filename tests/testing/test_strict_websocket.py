@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from transports import ABPError, Disconnected, WebSocketTransport
 from transports.testing.conformance._gather import StrictWebSocket
-from transports.testing.contract._behaviour import call, initialize_request
+from transports.testing.contract._behaviour import call_message, initialize_request
 from webapp_fixture import Fixture, serve
 
 
@@ -25,9 +25,9 @@ async def findings_after(fixture: Fixture, capability: str, timeout: float = 2) 
     async with StrictWebSocket(fixture.ws_url, timeout=5, findings=findings, untimed=findings) as transport:
         await transport.request(initialize_request(), timeout=5)
         with contextlib.suppress(ABPError):
-            await transport.request(call(capability, "1", megabytes=1), timeout=timeout)
+            await transport.request(call_message(capability, "1", megabytes=1), timeout=timeout)
         with contextlib.suppress(ABPError):
-            await transport.request(call("file.list", "2"), timeout=5)
+            await transport.request(call_message("file.list", "2"), timeout=5)
     return findings
 
 
@@ -64,9 +64,9 @@ async def test_broken_connection_is_not_reopened(fixture: Fixture) -> None:
     async with StrictWebSocket(fixture.ws_url, timeout=5, findings=[], untimed=[]) as transport:
         await transport.request(initialize_request(), timeout=5)
         with pytest.raises(Disconnected, match="the app closed it with 1011 on purpose"):
-            await transport.request(call("wire.close", "1"), timeout=5)
+            await transport.request(call_message("wire.close", "1"), timeout=5)
         with pytest.raises(Disconnected):
-            await transport.request(call("file.list", "2"), timeout=5)
+            await transport.request(call_message("file.list", "2"), timeout=5)
     assert len(fixture.handshakes) == 1
 
 

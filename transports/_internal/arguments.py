@@ -56,7 +56,7 @@ _EXPECTED: Mapping[str, str] = {
 
 def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Decorate a public function that returns an awaitable: its arguments are checked (:func:`checked`), an
-    :class:`ABPError` gets the :func:`shortened` traceback, and a cancellation gets none, unless code of the caller is
+    :class:`ABPError` gets a short traceback, and a cancellation gets none, unless code of the caller is
     in it. The whole traceback is logged at the level DEBUG of the logger ``transports``. Other exceptions are faults of
     this library or of a callback, and keep their tracebacks."""
 
@@ -69,7 +69,7 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
         except ABPError as error:
             if logger.isEnabledFor(logging.DEBUG):
                 logger.debug("%s", error.message, exc_info=error)
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise with_short_traceback(error)  # noqa: B904 - it is the same error
         except asyncio.CancelledError as stop:
             # Ctrl-C or a timeout of the caller is no fault: the traceback shows only where the caller waited.
             if callers_traceback(stop.__traceback__) is not None:
@@ -81,7 +81,7 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function that returns no awaitable: an argument that does not have the type of its annotation
-    is a :class:`UsageError`, and an :class:`ABPError` gets the :func:`shortened` traceback. A timeout is not checked
+    is a :class:`UsageError`, and an :class:`ABPError` gets a short traceback. A timeout is not checked
     here: where it is used, its range is, too."""
 
     @functools.wraps(function)
@@ -91,7 +91,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             _check_arguments(function, args, kwargs)
             return function(*args, **kwargs)
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise with_short_traceback(error)  # noqa: B904 - it is the same error
 
     return call
 
@@ -102,7 +102,7 @@ def checked_fields(class_: type[T]) -> type[T]:
     return class_
 
 
-def shortened(error: E) -> E:
+def with_short_traceback(error: E) -> E:
     """Drop the traceback of an error, and those of causes that have no code of the caller. Frames of this library do
     not help a user: the message says what happened and what to do."""
     cause: BaseException | None = error
@@ -316,7 +316,7 @@ def _unpacked_options(annotation: str, names: Mapping[str, object]) -> dict[str,
     return options
 
 
-def showing(options: type, **defaults: object) -> Callable[[F], F]:
+def showing_options(options: type, **defaults: object) -> Callable[[F], F]:
     """Decorate a function that ends with ``**NAME: Unpack[options]``: ``inspect.signature`` and ``help`` show each
     option, as if it were written out. Its default is ``None``, unless ``defaults`` has another."""
 

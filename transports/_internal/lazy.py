@@ -38,7 +38,7 @@ class MissingExtra(ImportError):
 
 
 @contextmanager
-def needing(package: str, extra: str) -> Iterator[None]:
+def requiring_extra(package: str, extra: str) -> Iterator[None]:
     try:
         yield
     except MissingExtra:

@@ -364,10 +364,10 @@ class KnownSecrets:
         secrets._finder = Finder(secrets._labels)
         return secrets
 
-    def text(self, text: str) -> str:
-        return self.texts([text])[0]
+    def mask_text(self, text: str) -> str:
+        return self.mask_texts([text])[0]
 
-    def texts(self, texts: Sequence[str]) -> list[str]:
+    def mask_texts(self, texts: Sequence[str]) -> list[str]:
         """The pieces are consecutive. A value that lies across several pieces has its label in each."""
         masked = list(texts)
         for index, masked_text in self._search(texts, b"").items():
@@ -377,7 +377,7 @@ class KnownSecrets:
     def any_in(self, content: bytes) -> bool:
         return bool(self._finder.find(content))
 
-    def tree(
+    def mask_tree(
         self,
         node: object,
         *,
@@ -386,9 +386,9 @@ class KnownSecrets:
         mask_files: bool = True,
     ) -> object:
         """Labels stand also in keys and file names, and in place of numbers that are values. A node without values is
-        returned unchanged. With ``mask_files`` a file in base64 is masked as by :meth:`mask`. Binary content beside the
-        JSON stays, because it is masked where it is read. Keys for which ``keep`` is true stay, with their values, as
-        do the keys in ``names``, without them."""
+        returned unchanged. With ``mask_files`` a file in base64 is masked as by :meth:`mask_file`. Binary content
+        beside the JSON stays, because it is masked where it is read. Keys for which ``keep`` is true stay, with their
+        values, as do the keys in ``names``, without them."""
         if not self:
             return node
         tree = _Tree(keep, names, self._numbers, self._mask_file_text if mask_files else None)
@@ -409,7 +409,7 @@ class KnownSecrets:
         spans = _occurrences_by_text(contents, self._finder, between)
         return {index: _labelled(contents[index], occurrences) for index, occurrences in spans.items()}
 
-    def mask(self, content: bytes) -> bytes:
+    def mask_file(self, content: bytes) -> bytes:
         """Put asterisks in place of values, if the file is a text of at most :data:`MAX_MASKED_BYTES`. The length
         stays, so that a declared size still holds."""
         if len(content) > MAX_MASKED_BYTES or b"\0" in content:
@@ -439,20 +439,20 @@ class KnownSecrets:
         # A value in base64 is no file, and gets its placeholder.
         if not is_file and content.decode(errors="replace") in self._labels:
             return None
-        masked = self.mask(content)
+        masked = self.mask_file(content)
         if masked != content:
             return head + b64encode(masked).decode()
         return text if is_file else None
 
-    def error(self, error: ABPError) -> None:
+    def mask_error(self, error: ABPError) -> None:
         """The error's ``args`` are not masked."""
         if not self:
             return
-        error.message = self.text(error.message)
-        error.details = {self.text(key): self.tree(value) for key, value in error.details.items()}
-        error.alternatives = tuple(map(self.text, error.alternatives))
+        error.message = self.mask_text(error.message)
+        error.details = {self.mask_text(key): self.mask_tree(value) for key, value in error.details.items()}
+        error.alternatives = tuple(map(self.mask_text, error.alternatives))
         if error.download_url:
-            error.download_url = self.text(error.download_url)
+            error.download_url = self.mask_text(error.download_url)
 
 
 #: Returns the text of a file without values, or ``None`` for any other text. The flag is true if a descriptor makes it
@@ -619,11 +619,11 @@ def _redact_record(record: logging.LogRecord) -> None:
         # logging itself reports a message that does not match its arguments.
         return
 
-    redacted = KNOWN_SECRETS.text(message)
+    redacted = KNOWN_SECRETS.mask_text(message)
     if redacted != message:
         record.msg, record.args = redacted, ()
     if record.exc_info:
         traceback = logging.Formatter().formatException(record.exc_info)
-        redacted = KNOWN_SECRETS.text(traceback)
+        redacted = KNOWN_SECRETS.mask_text(traceback)
         if redacted != traceback:
             record.exc_text = redacted

@@ -103,7 +103,7 @@ class Redactor:
         self._in_queries = (*_SECRET_IN_QUERIES, *more_names)
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
-    def hide(self, value: object) -> str:
+    def replacement_for(self, value: object) -> str:
         """What the rules replace, they replace by this method."""
         return REDACTED
 
@@ -118,15 +118,15 @@ class Redactor:
             return _kind_of_name.__wrapped__(name, self._names)
         return _kind_of_name(name, self._names)
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Remove known values, credentials in URLs, header lines, bearer and basic credentials, and JSON web tokens."""
-        return self.text_by_rules(self.known.text(text))
+        return self.redact_text_by_rules(self.known.mask_text(text))
 
-    def text_by_rules(self, text: str) -> str:
+    def redact_text_by_rules(self, text: str) -> str:
         """Known values stay."""
         # The caller's patterns come first, so that they match the original text.
         if self._more_patterns:
-            text = self.text_by_patterns(text)
+            text = self.redact_text_by_patterns(text)
 
         # Every match of a rule has one of these. Most texts have none, which saves the search. It is not "basic": a
         # pattern that ignores case also matches the Turkish letters for "i", which do not fold to "i".
@@ -141,16 +141,16 @@ class Redactor:
             text = re.sub(pattern, self._redact_match, text, flags=re.IGNORECASE)
         return _DOTTED.sub(self._redact_jwt, text)
 
-    def text_by_patterns(self, text: str) -> str:
+    def redact_text_by_patterns(self, text: str) -> str:
         for pattern in self._more_patterns:
             text = pattern.sub(self._redact_match, text)
         return text
 
-    def tree(self, node: object) -> object:
+    def redact_tree(self, node: object) -> object:
         """Values of types other than JSON (content) stay. Data nested too deeply to search, by hundreds of levels, is
         reduced to the fields of its first level, with objects and lists replaced."""
         try:
-            return self.tree_by_rules(self.known.tree(node))
+            return self.redact_tree_by_rules(self.known.mask_tree(node))
         except RecursionError:
             if not isinstance(node, dict):
                 return REDACTED
@@ -158,20 +158,20 @@ class Redactor:
             for key, value in node.items():
                 if isinstance(value, dict | list | tuple):
                     flat[key] = REDACTED
-            return self.tree_by_rules(self.known.tree(flat))
+            return self.redact_tree_by_rules(self.known.mask_tree(flat))
 
-    def tree_by_rules(self, node: object) -> object:
+    def redact_tree_by_rules(self, node: object) -> object:
         """Known values stay. Raises :class:`RecursionError` for data nested too deeply."""
         match node:
             case str():
-                return self.text_by_rules(self.redact_form(node))
+                return self.redact_text_by_rules(self.redact_form(node))
             case dict():
                 return self._redact_object(node)
             case [str() as name, str() as value] if _HEADER.fullmatch(name):
                 # A pair in a list of headers.
                 return [name, self._blank_values(value)]
             case list() | tuple():
-                return [self.tree_by_rules(item) for item in node]
+                return [self.redact_tree_by_rules(item) for item in node]
             case _:
                 return node
 
@@ -180,7 +180,7 @@ class Redactor:
         redacted: dict[object, object] = {}
         for key, value in node.items():
             if key == content_key:
-                redacted[key] = self.text_by_patterns(str(value))
+                redacted[key] = self.redact_text_by_patterns(str(value))
             else:
                 redacted[key] = self._redact_field(key, value)
 
@@ -193,20 +193,20 @@ class Redactor:
 
     def _redact_field(self, name: object, value: object) -> object:
         if not isinstance(name, str):
-            return self.tree_by_rules(value)
+            return self.redact_tree_by_rules(value)
         kind = self._kind_of_name(name)
         if kind == "harmless":
-            return self.tree_by_rules(value)
+            return self.redact_tree_by_rules(value)
         if kind == "never secret":
             # Texts are redacted by their form alone; names of fields do not count.
-            return map_texts(value, self.text_by_rules)
+            return map_texts(value, self.redact_text_by_rules)
 
         # ``auth: {type, header | token}`` of a reference (docs/protocol.md 10.3).
         if _plain_name(name) == "auth" and isinstance(value, Mapping):
             return {key: item if key == "type" else self._blank_values(item) for key, item in value.items()}
         # An object named "pin", as on a map, is no secret.
         if isinstance(value, dict | list | tuple) and kind == "secret word":
-            return self.tree_by_rules(value)
+            return self.redact_tree_by_rules(value)
         return self._blank_values(value)
 
     def _blank_values(self, value: object) -> object:
@@ -217,9 +217,9 @@ class Redactor:
             case list() | tuple():
                 return [self._blank_values(item) for item in value]
             case str() if value:
-                return self.hide(value)
+                return self.replacement_for(value)
             case int() | float() if not isinstance(value, bool):
-                return self.hide(value)
+                return self.replacement_for(value)
             case _:
                 return value
 
@@ -236,7 +236,7 @@ class Redactor:
         for start, end in self._secret_spans(text):
             # The content of an element begins behind its tag. In an attribute without quotes, > would end the tag.
             is_element_content = text[start - 1] == ">"
-            replacement = self.hide(attribute_value(text[start:end]))
+            replacement = self.replacement_for(attribute_value(text[start:end]))
             pieces += (text[position:start], replacement if is_element_content else f'"{replacement}"')
             position = end
         pieces.append(text[position:])
@@ -265,13 +265,13 @@ class Redactor:
 
     def _form_content(self, part: Part) -> str:
         if self.is_secret(field_name(part.headers()) or ""):
-            return self.hide(part.content)
+            return self.replacement_for(part.content)
         return part.content
 
     def _form_pair(self, pair: str) -> str:
         name, _, value = pair.partition("=")
         if value and self.is_secret(name):
-            return f"{name}={self.hide(value)}"
+            return f"{name}={self.replacement_for(value)}"
         return pair
 
     def _redact_queries(self, text: str) -> str:
@@ -284,17 +284,17 @@ class Redactor:
             value = _QUERY_VALUE.match(text, field.end())
             is_already_redacted = field.start() < position
             if is_secret and value is not None and not is_already_redacted:
-                pieces += (text[position : field.end()], self.hide(value[0]))
+                pieces += (text[position : field.end()], self.replacement_for(value[0]))
                 position = value.end()
         pieces.append(text[position:])
         return "".join(pieces)
 
     def _redact_match(self, match: re.Match[str]) -> str:
         if "secret" not in match.re.groupindex or match["secret"] is None:
-            return self.hide(match[0])
+            return self.replacement_for(match[0])
         before = match.string[match.start() : match.start("secret")]
         after = match.string[match.end("secret") : match.end()]
-        return before + self.hide(match["secret"]) + after
+        return before + self.replacement_for(match["secret"]) + after
 
     def _redact_jwt(self, match: re.Match[str]) -> str:
         """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic
@@ -308,7 +308,7 @@ class Redactor:
             has_claims = index + 2 < len(words) and len(words[index + 1]) >= 8
             if header is not None and has_claims:
                 token = ".".join((words[index][header.start() :], words[index + 1], words[index + 2]))
-                redacted.append(words[index][: header.start()] + self.hide(token))
+                redacted.append(words[index][: header.start()] + self.replacement_for(token))
                 index += 3
             else:
                 redacted.append(words[index])
@@ -373,7 +373,7 @@ class EvidenceRedactor(Redactor):
         redactor._removed = frozenset(self._values)
         return redactor
 
-    def hide(self, value: object) -> str:
+    def replacement_for(self, value: object) -> str:
         self.remember(str(value))
         return REDACTED
 
@@ -414,12 +414,12 @@ class EvidenceRedactor(Redactor):
             return {key: REDACTED if key in harmless else blanked(item) for key, item in value.items()}
         return blanked(value)
 
-    def text_by_rules(self, text: str) -> str:
-        return "".join(map(super().text_by_rules, _split_into_pieces(text)))
+    def redact_text_by_rules(self, text: str) -> str:
+        return "".join(map(super().redact_text_by_rules, _split_into_pieces(text)))
 
     def redact_pairs(self, text: str) -> str:
-        """Redact as :meth:`text`, and also pairs of a secret name and its value outside of URLs."""
-        return self._without_pairs(text, self.hide)
+        """Redact as :meth:`redact_text`, and also pairs of a secret name and its value outside of URLs."""
+        return self._without_pairs(text, self.replacement_for)
 
     def redact_line(self, text: str) -> str:
         """The values of pairs are not remembered: they may be words of a sentence."""
@@ -431,14 +431,14 @@ class EvidenceRedactor(Redactor):
                 return pair[0]
             return pair.string[pair.start() : pair.start(2)] + hide(pair[2])
 
-        return self.text_by_rules(_PAIR.sub(replace, self.known.text(text)))
+        return self.redact_text_by_rules(_PAIR.sub(replace, self.known.mask_text(text)))
 
-    def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
+    def redact_tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
         """Values of keys for which ``keep`` is true stay. With ``keep``, a key that equals a remembered value is a
         field name of the format and stays, too. Raises :class:`RecursionError` for data nested too deeply to search,
         which must not be stored."""
         names = () if keep is None else self._removed
-        return self.tree_by_rules(self.known.tree(node, keep=keep, names=names, mask_files=False))
+        return self.redact_tree_by_rules(self.known.mask_tree(node, keep=keep, names=names, mask_files=False))
 
 
 def _split_into_pieces(text: str) -> Iterator[str]:

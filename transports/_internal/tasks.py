@@ -25,7 +25,7 @@ MAX_DELAY = 30.0
 _GRACE = 1.0
 
 
-def begin(work: Awaitable[T], on_error: Callable[[BaseException], object] = lambda _: None) -> asyncio.Task[T]:
+def start_task(work: Awaitable[T], on_error: Callable[[BaseException], object] = lambda _: None) -> asyncio.Task[T]:
     """Run ``work`` as a task that is not awaited. The caller holds it while it runs. An exception is logged at once;
     asyncio would do so only when the task is collected. Work that owes an answer delivers its expected errors itself;
     ``on_error`` delivers all others. It also gets a cancellation from inside the work, such as that of a future, but
@@ -41,9 +41,9 @@ def spawn(
     tasks: set[asyncio.Task[Any]],
     on_error: Callable[[BaseException], object] = lambda _: None,
 ) -> None:
-    """As :func:`begin`, but ``tasks`` holds the task while it runs, since the event loop keeps only a weak
+    """As :func:`start_task`, but ``tasks`` holds the task while it runs, since the event loop keeps only a weak
     reference."""
-    task = begin(work, on_error)
+    task = start_task(work, on_error)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 
@@ -140,7 +140,7 @@ class OpenedHere:
             """Do nothing: ``with`` looks for this before it begins."""
 
 
-def no_processes(what: str) -> UsageError:
+def no_processes_error(what: str) -> UsageError:
     """An event loop that starts no processes is usual in notebooks on Windows."""
     return UsageError(
         f"the event loop of this program starts no processes, so it cannot start {what}; use transports.sync, or an "
@@ -157,7 +157,7 @@ class Owner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
 
-    def take(self) -> None:
+    def claim(self) -> None:
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -166,7 +166,7 @@ class Owner:
             ) from None
         self._pid = os.getpid()
 
-    def require(self) -> None:
+    def require_same_loop(self) -> None:
         """Without an owner yet, do nothing."""
         if self._loop is None:
             return

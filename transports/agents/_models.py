@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, Unpack, cast
 
-from .._internal.arguments import showing
+from .._internal.arguments import showing_options
 from ..errors import UsageError
 from ..session._call import OnProgress
 from ..session._session import Session
@@ -71,7 +71,7 @@ class ModelTools:
         return self._shape.message(tool_call, answer), answer
 
 
-@showing(ToolOptions)
+@showing_options(ToolOptions)
 def openai_tools(
     app: Session, *, api: Literal["chat", "responses"] = "chat", **options: Unpack[ToolOptions]
 ) -> ModelTools:
@@ -82,14 +82,14 @@ def openai_tools(
     return ModelTools(AppTools(app, options), _Chat() if api == "chat" else _Responses())
 
 
-@showing(ToolOptions)
+@showing_options(ToolOptions)
 def anthropic_tools(app: Session, **options: Unpack[ToolOptions]) -> ModelTools:
     """Return the tools of ``app`` for Anthropic's Messages; an answer is a block ``tool_result``. ``options`` are those
     of :class:`ToolOptions <transports.agents.ToolOptions>`."""
     return ModelTools(AppTools(app, options), _Anthropic())
 
 
-@showing(ToolOptions)
+@showing_options(ToolOptions)
 def google_tools(app: Session, **options: Unpack[ToolOptions]) -> ModelTools:
     """Return the tools of ``app`` for Google's Gemini; an answer is a part with a ``functionResponse``. ``options`` are
     those of :class:`ToolOptions <transports.agents.ToolOptions>`."""
@@ -217,7 +217,7 @@ def _arguments_member(call: object, name: str) -> Mapping[str, object] | str:
 # --- frameworks -------------------------------------------------------------------------------------------------------
 
 
-@showing(ToolOptions)
+@showing_options(ToolOptions)
 def pydantic_ai_toolset(app: Session, **options: Unpack[ToolOptions]) -> AbstractToolset[object]:
     """Return the tools of ``app`` as a toolset of Pydantic AI, which follows the app's capabilities.
 
@@ -231,7 +231,7 @@ def pydantic_ai_toolset(app: Session, **options: Unpack[ToolOptions]) -> Abstrac
     return AppToolset(AppTools(app, options))
 
 
-@showing(ToolOptions)
+@showing_options(ToolOptions)
 def langchain_tools(app: Session, **options: Unpack[ToolOptions]) -> list[BaseTool]:
     """Return the tools of ``app`` for LangChain and LangGraph, for asynchronous agents.
 
@@ -245,7 +245,7 @@ def langchain_tools(app: Session, **options: Unpack[ToolOptions]) -> list[BaseTo
     return tools_of(AppTools(app, options))
 
 
-@showing(ToolOptions)
+@showing_options(ToolOptions)
 def openai_agents_tools(app: Session, **options: Unpack[ToolOptions]) -> list[FunctionTool]:
     """Return the tools of ``app`` for the OpenAI Agents SDK.
 

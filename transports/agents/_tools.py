@@ -24,7 +24,7 @@ from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import ArtifactRef
 from ..artifacts.local._tree import open_beneath
 from ..errors import ABPError, TooLarge, UsageError
-from ..protocol._find_content import Place, field_of, replace
+from ..protocol._find_content import Place, field_of, replace_values
 from ..protocol._plain_text import plain_text, similar_names
 from ..protocol._strict_json import MAX_INTEGER, decode_user_json, encode_json, items_of
 from ..protocol.schema import is_file, repair_arguments, tool_arguments
@@ -277,7 +277,7 @@ class AppTools:
             accepted = await accept_files(files, store=self.app.store, capability=name)
 
         contents: dict[Place, object] = {places[key]: file.binary for key, file in accepted.items()}
-        return app_arguments(tool.declared, cast(Mapping[str, object], replace(arguments, contents)))
+        return app_arguments(tool.declared, cast(Mapping[str, object], replace_values(arguments, contents)))
 
     def _open_given_file(self, reference: str, argument: str, stack: ExitStack) -> GivenFile | OpenFile:
         """``reference`` is an id, or a path below the allowed folders. A file with a path is open until ``stack`` is

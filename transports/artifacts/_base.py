@@ -36,7 +36,7 @@ from ._ref import (
     page_of,
 )
 from ._retention import Entry, Removal, Retention
-from ._verified import ExportFile, write_out
+from ._verified import ExportFile, export_stream
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -491,7 +491,7 @@ class ArtifactStore(ABC):
         :class:`~transports.errors.UsageError` for a ``path`` that is a folder, and
         :class:`~transports.errors.StoreError` if the file cannot be written."""
         ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(id_of(artifact))
-        return await write_out(self.open(ref.id), ExportFile(path, ref))
+        return await export_stream(self.open(ref.id), ExportFile(path, ref))
 
     async def change_token(self) -> object:
         """Return a value that changes when any process stores or removes an artifact, to be compared with ``==``;

@@ -213,7 +213,7 @@ def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
         return {}
     try:
         values = decode_json(encode_json(dict(meta)))
-        copy = map_texts(REDACTOR.tree(values), _shorten_text)
+        copy = map_texts(REDACTOR.redact_tree(values), _shorten_text)
         size = len(encode_json(copy))
     except (TypeError, ValueError, ABPError) as error:
         raise UsageError(f"meta must hold JSON values only: {error}") from error

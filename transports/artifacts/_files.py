@@ -34,7 +34,7 @@ _ADVICE = {
 }
 
 
-def other_folder() -> str:
+def other_folder_advice() -> str:
     return f"name another folder with ABP_OUTPUT_DIR or {spelled('store=')}"
 
 
@@ -44,7 +44,7 @@ def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Ite
     try:
         yield
     except OSError as error:
-        other = other or other_folder()
+        other = other or other_folder_advice()
         code = error.errno or 0
         reason = error.strerror or str(error)
         details: dict[str, object] = {"folder": str(folder), "errno": errno.errorcode.get(code, str(code))}
@@ -274,11 +274,11 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BufferedWriter]:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a free path in the folder of ``path``, with a name that :func:`remove_left` recognises."""
+    """Return a free path in the folder of ``path``, with a name that :func:`remove_abandoned_files` recognises."""
     return path.with_name(f".abp-{secrets.token_hex(8)}")
 
 
-def remove_left(folder: Path) -> None:
+def remove_abandoned_files(folder: Path) -> None:
     """Remove the half-written files of killed processes in a folder, as far as possible. It reads all names there."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -287,7 +287,7 @@ def remove_left(folder: Path) -> None:
                     _remove_unlocked(Path(entry.path))
 
 
-_remove_left_once = lru_cache(1000)(remove_left)
+_remove_left_once = lru_cache(1000)(remove_abandoned_files)
 
 
 def _remove_unlocked(path: Path) -> None:

@@ -399,7 +399,7 @@ class HostedStore(ArtifactStore):
             raise
         except Exception as error:
             # A host may raise any exception.
-            reason = REDACTOR.text(first_line(error))
+            reason = REDACTOR.redact_text(first_line(error))
             raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {reason}") from error
 
     async def _read_content(self, artifact_id: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from .._internal.arguments import checked
-from .._internal.tasks import begin, cancel_and_wait
+from .._internal.tasks import cancel_and_wait, start_task
 from ..errors import ABPError, UsageError
 from ..protocol._plain_text import redact_url
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog
@@ -161,7 +161,7 @@ async def sweeping(
     (:meth:`.ArtifactStore.gc`). A failed sweep is logged and does not stop the next one. ``sleep`` replaces
     :func:`asyncio.sleep` in tests.
     """
-    task = begin(_sweep_forever(store, sleep)) if store.retention else None
+    task = start_task(_sweep_forever(store, sleep)) if store.retention else None
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from ..protocol._media import is_binary_mime
 from ..protocol._strict_json import encode_json, items_of, parser_limits
 from ..protocol._times import iso_utc
 from ._content import Description
-from ._verified import ExportFile, copy_out, open_verified
+from ._verified import ExportFile, export_local_file, open_verified
 
 #: Longest value of a field of a scope, in characters.
 MAX_SCOPE_CHARS = 200
@@ -191,7 +191,7 @@ class ArtifactRef:
                 f"artifact {self.id} has no file on this machine; copy it out of its store with "
                 "`await app.save(ref, path)` or `await store.export(ref, path)`"
             )
-        return copy_out(self.path, ExportFile(path, self))
+        return export_local_file(self.path, ExportFile(path, self))
 
     def open(self) -> BufferedReader:
         """Open the local file for reading, as bytes. It blocks.

@@ -42,7 +42,7 @@ class Signer:
     def link_path(self, artifact_id: str, expires_at: float) -> str:
         return f"/artifacts/{artifact_id}?link={self._links.dumps([artifact_id, int(expires_at)])!s}"
 
-    def link_opens(self, signed: str, artifact_id: str) -> bool:
+    def is_link_to(self, signed: str, artifact_id: str) -> bool:
         """Return whether ``signed``, from the query of a link, opens this artifact. Raises :class:`Expired`."""
         content = self._read_signed(self._links, signed)
         return content is not None and content[0] == artifact_id

@@ -72,7 +72,7 @@ class Pieces:
         self._digests.append(self._current.digest())
         self._current = hashlib.sha256()
 
-    def has(self, index: int, piece: bytes) -> bool:
+    def matches(self, index: int, piece: bytes) -> bool:
         return hashlib.sha256(piece).digest() == self._digests[index]
 
 
@@ -137,7 +137,7 @@ class VerifiedFile(io.RawIOBase):
 
         with map_os_errors("read an artifact", Path(str(self._file.name)).parent):
             piece = _read_piece(self._file.fileno(), index * PIECE)
-        if not self._pieces.has(index, piece):
+        if not self._pieces.matches(index, piece):
             raise _damaged(self._ref)
         self._last_piece = index, piece
         return piece
@@ -268,8 +268,8 @@ class ExportFile:
             raise StoreError(message, details=details) from error
 
 
-async def write_out(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Path:
-    """Copy a stream to ``file`` and return the path. Nothing stays on the disk after an error or a cancellation."""
+async def export_stream(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Path:
+    """Return the path. Nothing stays on the disk after an error or a cancellation."""
     async with aclosing(chunks):
         # The first read is before the file is opened: a missing artifact must leave nothing on the disk.
         chunk = await anext(chunks, b"")
@@ -283,8 +283,8 @@ async def write_out(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Pa
             await in_thread(file.close)
 
 
-def copy_out(source: Path, file: ExportFile) -> Path:
-    """Copy a local file to ``file`` and return the path; it blocks. Nothing stays on the disk after an error."""
+def export_local_file(source: Path, file: ExportFile) -> Path:
+    """Return the path; it blocks. Nothing stays on the disk after an error."""
     with map_os_errors("read an artifact", source.parent):
         opened = open_regular(source)
     with opened, closing(file):

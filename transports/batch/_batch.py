@@ -17,7 +17,7 @@ from .._internal.arguments import short_traceback
 from .._internal.files import open_regular
 from .._internal.tasks import in_thread
 from ..artifacts._base import ArtifactStore
-from ..artifacts._files import remove_left, temporary_path
+from ..artifacts._files import remove_abandoned_files, temporary_path
 from ..artifacts._ref import ArtifactRef
 from ..errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
 from ..protocol._media import safe_filename
@@ -220,7 +220,7 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     """
     filenames = _Filenames(name)
     exported = missing = 0
-    await in_thread(remove_left, folder)
+    await in_thread(remove_abandoned_files, folder)
 
     async for row in ledger.rows(State.SUCCEEDED):
         filenames.check_template(row)

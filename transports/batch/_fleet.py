@@ -183,14 +183,14 @@ class HeldSession:
         self.session = session
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
-        self._task = asyncio.ensure_future(self._hold())
+        self._task = asyncio.ensure_future(self._keep_open())
 
-    async def _hold(self) -> None:
+    async def _keep_open(self) -> None:
         async with self.session:
             self._opened.set_result(None)
             await self._leave.wait()
 
-    async def opened(self, timeout: float) -> None:
+    async def wait_until_open(self, timeout: float) -> None:
         """Wait ``timeout`` seconds at most; the session's own limit is stricter. Cancelling this method closes the
         session."""
         try:
@@ -262,7 +262,7 @@ class Slot:
         #: End of the last use, by :func:`time.monotonic`.
         self.released_at = 0.0
 
-    async def empty(self, *, keep_context: bool = False) -> None:
+    async def clear(self, *, keep_context: bool = False) -> None:
         """Never raises."""
         # Both are removed before they are closed, so that another task does not close them again.
         open_session = self.open_session
@@ -334,7 +334,7 @@ class Member:
     async def aclose(self) -> None:
         self.serving = False
         self.stop_watching()
-        await asyncio.gather(*(slot.empty() for slot in self.slots))
+        await asyncio.gather(*(slot.clear() for slot in self.slots))
         if self.browser is not None:
             await self.browser.aclose()
 
@@ -633,8 +633,8 @@ class Fleet:
         spawn(self._close_member(member), self._endings)
         self.grow()
 
-    def check(self, member: Member) -> None:
-        """Replace a browser above a limit, its successor first: the new one serves before the old one drains."""
+    def replace_if_over_limit(self, member: Member) -> None:
+        """The new browser serves before the old one drains."""
         reason = self._limits.exceeded(member)
         is_replaced_already = not member.serving or member.replacement_reason != ""
         if reason and not is_replaced_already and time.monotonic() >= member.not_before:
@@ -710,7 +710,7 @@ class Fleet:
             self.retire(member, "unresponsive")
             return
         member.resident = await member.browser.resident_bytes()
-        self.check(member)
+        self.replace_if_over_limit(member)
 
 
 def _no_memory() -> TransportError:

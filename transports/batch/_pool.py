@@ -87,7 +87,7 @@ async def run_all(
         spawn(events.put(error), workers)
 
     for _ in range(count):
-        spawn(_work_off(remaining_jobs, reading, run, events), workers, report_end)
+        spawn(_run_jobs(remaining_jobs, reading, run, events), workers, report_end)
 
     running_workers = count
     failure: BaseException | None = None
@@ -106,7 +106,7 @@ async def run_all(
         await cancel_and_wait(workers)
 
 
-async def _work_off(
+async def _run_jobs(
     jobs: AsyncIterator[Job],
     reading: asyncio.Lock,
     run: Callable[[Job], Awaitable[Outcome]],
@@ -387,7 +387,7 @@ class Pool(OpenedHere):
             yield browser
         finally:
             self._fleet.browser_slots.release(slot)
-            self._fleet.check(slot.member)
+            self._fleet.replace_if_over_limit(slot.member)
 
     def stats(self) -> PoolStats:
         """Return the current statistics of the pool."""
@@ -441,7 +441,7 @@ class Pool(OpenedHere):
                     with contextlib.ExitStack() as stack:
                         # The slot is released unless it is returned, also after a cancellation.
                         stack.callback(slots.release, slot)
-                        await slot.empty()
+                        await slot.clear()
                         if slot.member.serving and await browser.responds(PATIENCE):
                             stack.pop_all()
                             return slot, browser
@@ -486,7 +486,7 @@ class Pool(OpenedHere):
         slots = self._fleet.slots_of(member)
         if hangs:
             member.abandon_slot(slot)
-            spawn(slot.empty(), self._clearing)
+            spawn(slot.clear(), self._clearing)
             if member.browser is not None:
                 self._fleet.retire(member, "lease")
             slots.grant()
@@ -495,12 +495,12 @@ class Pool(OpenedHere):
         else:
             spawn(self._clear_slot(slot, healthy=healthy), self._clearing)
         if member.browser is not None:
-            self._fleet.check(member)
+            self._fleet.replace_if_over_limit(member)
 
     async def _clear_slot(self, slot: Slot, *, healthy: bool) -> None:
         try:
             may_reuse_context = healthy and self._reuse == "context" and slot.member.serving
-            await slot.empty(keep_context=may_reuse_context)
+            await slot.clear(keep_context=may_reuse_context)
             if may_reuse_context and slot.context is not None:
                 is_clean = await clear_context(slot.context)
                 if not is_clean:
@@ -542,7 +542,7 @@ class Pool(OpenedHere):
     async def _open_session(self, slot: Slot, target: str) -> None:
         browser = slot.member.browser
         options = self._options
-        await slot.empty(keep_context=True)
+        await slot.clear(keep_context=True)
 
         if browser is not None and self._reuse == "context":
             if slot.context is None:
@@ -552,7 +552,7 @@ class Pool(OpenedHere):
             options = {**options, "browser": browser}
 
         slot.open_session = new_session = HeldSession(target, self._connect(target, **options))
-        await new_session.opened(self._open_timeout + GRACE)
+        await new_session.wait_until_open(self._open_timeout + GRACE)
         # If the browser was ended meanwhile, the slot has been emptied.
         if slot.open_session is not new_session:
             raise Disconnected("the browser of the pool has ended; call again")

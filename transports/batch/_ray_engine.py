@@ -193,7 +193,7 @@ class RayCluster:
         await self._run_in_thread(self._connect, LIMITS.open)
         _take_signals_back()
 
-    async def start(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
+    async def start_actor(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
         """Ray does not restart the actor. The pending answers are those of its method ``started`` and of ``method``."""
 
         def start() -> tuple[Any, Any, Any]:
@@ -203,7 +203,7 @@ class RayCluster:
 
         return await self._run_in_thread(start)
 
-    async def tell(self, actor: Any, method: str) -> None:
+    async def call_without_answer(self, actor: Any, method: str) -> None:
         await self._run_in_thread(lambda: getattr(actor, method).remote())
 
     async def kill(self, actor: Any) -> None:
@@ -479,14 +479,16 @@ class RayEngine:
         if end < math.inf:
             remaining = max(end - time.monotonic(), 0.001)  # a deadline must be more than 0
             options = replace(options, deadline=remaining)
-        handle, started, answer = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
+        handle, started, answer = await self._cluster.start_actor(
+            RayWorker, "work", self._place, self._make_pool, options
+        )
         self._actors[number] = _Actor(handle, started, answer)
 
     async def _drain_actor(self, number: int, actor: _Actor) -> None:
         """An actor that still has not started since it was asked to drain has no job, and is ended."""
         if not actor.drained:
             actor.drained = True
-            await self._cluster.tell(actor.handle, "drain")
+            await self._cluster.call_without_answer(actor.handle, "drain")
         elif not actor.works:
             del self._actors[number]
             await self._cluster.kill(actor.handle)
@@ -556,7 +558,7 @@ class RayEngine:
     async def _stop_actors(self) -> None:
         with contextlib.suppress(ConnectFailed):
             for actor in self._actors.values():
-                await self._cluster.tell(actor.handle, "stop")
+                await self._cluster.call_without_answer(actor.handle, "stop")
 
             # Actors that have not started have no jobs to settle.
             starting = await self._starting_actors()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from .._internal.tasks import backoff_delay, begin, wait_despite_cancel
+from .._internal.tasks import backoff_delay, start_task, wait_despite_cancel
 from ..errors import ABPError, UsageError
 from ..protocol._times import MAX_TIMEOUT
 from ._jobs import NOT_SENT, Consent, Job, Outcome, State
@@ -272,10 +272,10 @@ class PrefetchedJobs:
             if leased.key not in present:
                 self._jobs.append(_PrefetchedJob(leased, since_request, since_arrival))
 
-    def take(self) -> Leased:
+    def pop(self) -> Leased:
         return self._jobs.popleft().leased
 
-    def drop(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
+    def remove_unstartable(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
         """Remove and return jobs that waited too long, those of ``closed`` hosts, and all if the worker has
         ``stopped``. They can be leased again by any worker."""
         # Nearly always there is nothing to drop.
@@ -302,7 +302,7 @@ class PrefetchedJobs:
         # Far above the limit, so that the next few short jobs do not start prefetching again.
         self._average = max(self._average or 0.0, LIMITS.short * 10)
 
-    def count(self, seconds: float) -> None:
+    def record_duration(self, seconds: float) -> None:
         if self._average is None:
             self._average = seconds
         else:
@@ -417,7 +417,7 @@ class Runner:
         if self._write_timer is not None:
             self._write_timer.cancel()
 
-        room = 0 if self._stopped else self._room()
+        room = 0 if self._stopped else self._lease_count()
         ended = self._ended
         self._ended = []
         if not ended and not room:
@@ -438,22 +438,22 @@ class Runner:
             self._empty_requests += 1
         return leased
 
-    def _room(self) -> int:
+    def _lease_count(self) -> int:
         free = self._options.concurrency + self._prefetched.target_size - len(self._running) - len(self._prefetched)
         return max(self._rate.allowed_starts(free), 0)
 
     def _start_jobs(self) -> None:
         self._return_late_jobs()
         while self._prefetched and len(self._running) < self._options.concurrency:
-            leased = self._prefetched.take()
-            task = begin(self._run_job(leased), partial(self._fail_job, leased))
+            leased = self._prefetched.pop()
+            task = start_task(self._run_job(leased), partial(self._fail_job, leased))
             self._running[leased.key] = leased, task
 
     def _return_late_jobs(self) -> None:
         """Return leased jobs that will not start soon to the queue."""
         if time.monotonic() >= self._deadline:
             self._stopped = True
-        dropped = self._prefetched.drop(self._pauses.paused_hosts(), stopped=self._stopped)
+        dropped = self._prefetched.remove_unstartable(self._pauses.paused_hosts(), stopped=self._stopped)
         if dropped:
             self._ended += map(_not_begun, dropped)
             self._wake.set()
@@ -523,7 +523,7 @@ class Runner:
     def _end_job(self, settlement: Settlement) -> None:
         loop = asyncio.get_running_loop()
         if settlement.again_after is None:
-            self._prefetched.count(settlement.outcome.milliseconds / 1000)
+            self._prefetched.record_duration(settlement.outcome.milliseconds / 1000)
         else:
             self._prefetched.suspend()
         self._ended.append(settlement)

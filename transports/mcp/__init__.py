@@ -11,11 +11,11 @@
 
 from __future__ import annotations
 
-from .._internal.lazy import attach_stub, needing
+from .._internal.lazy import attach_stub, requiring_extra
 
 _load, __dir__, __all__ = attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> object:
-    with needing("the MCP SDK", "mcp"):
+    with requiring_extra("the MCP SDK", "mcp"):
         return _load(name)

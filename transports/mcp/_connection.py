@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
-from .._internal.tasks import MAX_DELAY, backoff_delay, begin, cancel_and_wait, in_thread
+from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, in_thread, start_task
 from ..errors import (
     ABPError,
     CapabilityError,
@@ -281,7 +281,7 @@ class Connection:
             return opened
 
         open_stream = partial(self.client.listen, **changes)
-        self._listening[key] = begin(self._listen_until_lost(open_stream, opened))
+        self._listening[key] = start_task(self._listen_until_lost(open_stream, opened))
         return opened
 
     async def _listen_until_lost(
@@ -482,7 +482,7 @@ async def _send_once(
         await connection.client.list_tools()
         raw = await session.send_request(request, _Raw, progress_callback=progress)
     # The session sees a placeholder in place of a result that it would refuse or need long for.
-    set_aside = connection.aside.take(raw.root)
+    set_aside = connection.aside.pop_original(raw.root)
     if set_aside is not None:
         return set_aside
     return raw.root
@@ -505,7 +505,7 @@ async def list_tools(connection: Connection) -> dict[str, types.Tool]:
     cursor: str | None = None
     for _ in range(LIMITS.pages):
         page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
-        large_page = connection.aside.take({"_meta": page.meta})
+        large_page = connection.aside.pop_original({"_meta": page.meta})
         if large_page is None:
             tools |= _by_name(page.tools)
         else:

@@ -21,7 +21,7 @@ from functools import cached_property
 
 import msgspec
 
-from .._internal.tasks import begin, no_processes, wait_despite_cancel
+from .._internal.tasks import no_processes_error, start_task, wait_despite_cancel
 from ..errors import ConnectFailed, first_line
 from ._servers import StdioServer
 
@@ -107,7 +107,7 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
             start_new_session=True,
         )
     except NotImplementedError:
-        raise no_processes(str(server)) from None
+        raise no_processes_error(str(server)) from None
     except (OSError, ValueError) as error:
         raise ConnectFailed(f"{server} cannot be started ({_start_problem(server, error)}") from None
     process = ServerProcess(transport, protocol, loop)
@@ -133,7 +133,7 @@ async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> Async
     stdout = process.stdout
     assert stdout is not None
     reader = LineReader(max_bytes)
-    ending = begin(_end_stdout(process, stdout))
+    ending = start_task(_end_stdout(process, stdout))
     try:
         while chunk := await stdout.read(CHUNK_BYTES):
             for line in reader.feed(chunk):

@@ -31,7 +31,7 @@ from mcp_types.methods import parse_server_notification
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
-from .._internal.tasks import begin
+from .._internal.tasks import start_task
 from ..errors import ProtocolError, first_line, spelled
 from ..protocol._http_dates import retry_after
 from ..protocol._plain_text import plain_line
@@ -88,8 +88,7 @@ class Aside:
         self.waiting = 0
         self._results: dict[str, dict[str, Any]] = {}
 
-    def put(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Returns a placeholder for the result."""
+    def replace_by_placeholder(self, result: dict[str, Any]) -> dict[str, Any]:
         # Cannot be guessed, so no server can write one itself.
         mark = secrets.token_urlsafe(16)
         self._results[mark] = result
@@ -99,7 +98,7 @@ class Aside:
             del self._results[next(iter(self._results))]
         return {"_meta": {"abp-transports/aside": mark}}
 
-    def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
+    def pop_original(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
         """Returns ``None`` if ``result`` is not a placeholder, or was taken before."""
         match result.get("_meta"):
             case {"abp-transports/aside": str(mark)}:
@@ -191,7 +190,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
 
     async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
         """If the SDK does not see the whole result, that is put aside."""
-        whole = self._aside.take(result) or result
+        whole = self._aside.pop_original(result) or result
         _repair_handshake(whole)
         is_large = is_larger(whole, LIMITS.values_on_loop)
         lists = _LISTS & whole.keys()
@@ -211,7 +210,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
                 whole["tools"], shown["tools"] = await asyncio.to_thread(_sort_tools, tools)
             else:
                 whole["tools"], shown["tools"] = _sort_tools(tools)
-        return {**shown, **self._aside.put(whole)}
+        return {**shown, **self._aside.replace_by_placeholder(whole)}
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
@@ -516,7 +515,7 @@ def _convert_event(request_id: int | None, aside: Aside, message: bytes) -> byte
 
 def _shorten(message: types.JSONRPCMessage, aside: Aside) -> bytes:
     if isinstance(message, types.JSONRPCResponse):
-        message.result = aside.put(message.result)
+        message.result = aside.replace_by_placeholder(message.result)
     return encode_message(message)
 
 
@@ -642,9 +641,9 @@ async def stdio_streams(
     # The streams are closed however the block ends, a second cancellation included.
     with received, incoming, outgoing, waiting:
         tasks = [
-            begin(_read_stdout(process, max_bytes, received, stderr, report_exit), report_break),
-            begin(_write_stdin(process, waiting, received), report_break),
-            begin(stderr.read(process.stderr), report_break),
+            start_task(_read_stdout(process, max_bytes, received, stderr, report_exit), report_break),
+            start_task(_write_stdin(process, waiting, received), report_break),
+            start_task(stderr.read(process.stderr), report_break),
         ]
         try:
             yield incoming, outgoing

@@ -21,7 +21,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from ..errors import CapabilityError, ProtocolError, TooLarge
-from ..protocol._find_content import Found, Place, declares_base64, find, replace
+from ..protocol._find_content import Found, Place, declares_base64, find, replace_values
 from ..protocol._payloads import ElicitationRequest
 from ..protocol._strict_json import (
     PARSED_ON_LOOP,
@@ -368,7 +368,7 @@ def as_json(tree: object) -> Any:
 def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:
     """Reads files, so call it in a thread. Content is a bare text where the schema declares a string."""
     arguments: dict[Place, object] = {item.path: _to_argument(item, schema) for item in content}
-    return replace(dict(params), arguments)
+    return replace_values(dict(params), arguments)
 
 
 def _to_argument(item: Found, schema: Mapping[str, object]) -> object:

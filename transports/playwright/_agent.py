@@ -147,7 +147,7 @@ class Channel(ABC):
         :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.
         """
 
-    def leave_out(self, document: FrameDocument) -> bool:
+    def disconnect_frame(self, document: FrameDocument) -> bool:
         """Returns ``False`` if the channel cannot disconnect the frame."""
         return False
 
@@ -419,12 +419,12 @@ class PageAgent(Agent):
         else:
             to(kind, payload)
 
-    def pin(self) -> None:
-        """From now on a navigation loses the page (docs/faults.md 10), unless :meth:`follow` was called."""
+    def lose_on_navigation(self) -> None:
+        """It does not (docs/faults.md 10) once :meth:`survive_navigation` was called."""
         self._pinned = self._on_navigated is None
 
-    def follow(self, on_navigated: Callable[[], object]) -> None:
-        """A navigation does not lose the page then: it fails only the calls under way."""
+    def survive_navigation(self, on_navigated: Callable[[], object]) -> None:
+        """It fails only the calls under way."""
         self._on_navigated = on_navigated
 
     def _on_document(self) -> None:
@@ -469,7 +469,7 @@ class PageAgent(Agent):
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         if self.lost.done():
             discard_unawaited(work)
-            raise self.loss()
+            raise self.loss_error()
 
         # In a task, whose stack has none of our functions: Playwright reads the stack of each call.
         task = asyncio.ensure_future(work)
@@ -478,7 +478,7 @@ class PageAgent(Agent):
             if task.done():
                 return task.result()
             if self.lost.done():
-                raise self.loss()
+                raise self.loss_error()
             raise no_answer(action, timeout)
         except PlaywrightError as error:
             if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
@@ -489,19 +489,19 @@ class PageAgent(Agent):
             if "Connection closed while reading from the driver" in str(error):
                 self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             if self.lost.done():
-                raise self.loss() from None
+                raise self.loss_error() from None
             raise
         finally:
             if not task.done():
                 discard_unawaited(task)
 
-    def loss(self, *, sent: bool | None = None) -> TransportError:
+    def loss_error(self, *, sent: bool | None = None) -> TransportError:
         lost = self.lost.result()
         return type(lost)(lost.message, retryable=lost.retryable, sent=sent)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
         if self.lost.done():
-            return self.loss()
+            return self.loss_error()
 
         message = first_line(error)
         if any(text in message for text in _NAVIGATED_MESSAGES):
@@ -512,5 +512,5 @@ class PageAgent(Agent):
         if any(text in message for text in _CLOSED_MESSAGES):
             # No event has reported the end, so the driver, which sends them, has died.
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
-            return self.loss()
+            return self.loss_error()
         return TransportError(f"the browser refused: {message}")

@@ -25,7 +25,7 @@ from .._internal.telemetry import BROWSER_RESTARTS, record, span
 from ..errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds, spelled
 from ..protocol._times import checked_timeout
 from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
-from ._process import BrowserProcess, Remote, RunFolder, next_process, sweep
+from ._process import BrowserProcess, Remote, RunFolder, next_process, remove_abandoned_folders
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession
@@ -223,7 +223,7 @@ class Browser(OpenedHere):
         self._name = name
         self._profile = None if profile is None else expand_home(profile).absolute()
         self._extensions = tuple(expand_home(folder).absolute() for folder in extensions)
-        self._remote = Remote.of(cdp_url, browser_server, headers)
+        self._remote = Remote.from_options(cdp_url, browser_server, headers)
 
         self._stack = ExitStack()
         self._process = BrowserProcess()
@@ -262,7 +262,7 @@ class Browser(OpenedHere):
 
     @short_traceback
     async def __aenter__(self) -> Self:
-        self._owner.take()
+        self._owner.claim()
         with span("abp.browser.start", {}):
             await self._start_process()
         self._closed = False
@@ -274,7 +274,7 @@ class Browser(OpenedHere):
         try:
             self.folder = self._stack.enter_context(RunFolder())
             # At each start: a process that runs for weeks has its own folder all the time.
-            sweep()
+            remove_abandoned_folders()
             if self._profile is not None:
                 self._stack.enter_context(lock_profile(self._profile))
 
@@ -336,7 +336,7 @@ class Browser(OpenedHere):
         Raises :class:`~transports.errors.UsageError` if this browser was started without extensions, and
         :class:`~transports.errors.ConnectFailed` if it refuses this one.
         """
-        self._owner.require()
+        self._owner.require_same_loop()
         if not self._extensions or self._process.cdp is None:
             raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
         return await self._process.load_extension(folder.absolute(), self._display_name)
@@ -373,7 +373,7 @@ class Browser(OpenedHere):
 
     async def responds(self, timeout: float = 3.0) -> bool:
         """Return whether the browser is alive and answers within ``timeout`` seconds."""
-        self._owner.require()
+        self._owner.require_same_loop()
         return await self._process.responds(timeout)
 
     async def resident_bytes(self) -> int:
@@ -387,7 +387,7 @@ class Browser(OpenedHere):
         Its sessions open their apps again by themselves. Without a ``profile``, cookies and storage are lost. So are
         pages that were opened without a session.
         """
-        self._owner.require()
+        self._owner.require_same_loop()
         # A restart under way is not shared: it may find the browser alive and not restart it.
         while self._restarting is not None and not self._restarting.done():
             await asyncio.wait((self._restarting,))
@@ -405,7 +405,7 @@ class Browser(OpenedHere):
 
     async def _restart_once(self, restart: Callable[[], Coroutine[object, object, None]]) -> None:
         """If a restart is under way, this waits for it instead."""
-        self._owner.require()
+        self._owner.require_same_loop()
         if self._closed:
             raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")
 
@@ -455,7 +455,7 @@ class Browser(OpenedHere):
         process that does not end by itself. Raises :class:`~transports.errors.UsageError` in another event loop than
         the browser's."""
         if not self._closed:
-            self._owner.require()
+            self._owner.require_same_loop()
         self._closed = True
         if self._restarting is not None:
             self._restarting.cancel()

@@ -184,8 +184,8 @@ class CdpChannel(Channel):
         stream: str = reply["stream"]
         return stream
 
-    def leave_out(self, document: FrameDocument) -> bool:
-        return self._frames is not None and self._frames.leave_out(document)
+    def disconnect_frame(self, document: FrameDocument) -> bool:
+        return self._frames is not None and self._frames.disconnect_frame(document)
 
     async def close(self) -> None:
         if isinstance(self.cdp, CDPSession):

@@ -37,7 +37,7 @@ from ..errors import (
     UnsupportedBinary,
     UsageError,
 )
-from ..protocol._find_content import Found, replace
+from ..protocol._find_content import Found, replace_values
 from ..protocol._strict_json import encode_json
 from ..protocol.binary import BinaryData, Handle, LocalFile
 from ._agent import Agent, PageObject
@@ -329,7 +329,7 @@ class Uploads:
                     elements.append(await self._element_with_file(file, timeout))
                     file_places.append(content_path)
 
-            params = replace(payload["params"], descriptors)
+            params = replace_values(payload["params"], descriptors)
             call = {**payload, "params": params, "base64": inline_contents, "files": file_places}
             yield encode_json(call).decode(), elements
 

@@ -285,7 +285,7 @@ def _append_item(items: list[str], item: str) -> None:
 
 
 def _shown_line(text: str) -> str:
-    line = _REDACTOR.text(first_line(text))
+    line = _REDACTOR.redact_text(first_line(text))
     if len(line) > 300:
         return f"{line[:300]}…"
     return line

@@ -85,7 +85,7 @@ class GrowingFile:
 
     Chromium begins with a hidden file in ``temporary`` and renames it when its writer pauses, which may be at the very
     end. So create this object before the download begins: a single new file there is assumed to be the download's.
-    :meth:`take` corrects a wrong guess.
+    :meth:`replace_with` corrects a wrong guess.
     """
 
     def __init__(self, path: Path, temporary: Path) -> None:
@@ -94,12 +94,12 @@ class GrowingFile:
         self._files_before = self._hidden_files()
         self._looking: set[asyncio.Task[None]] = set()
 
-    def begin(self) -> None:
+    def start_looking(self) -> None:
         # Elsewhere (Windows) a reader of the file would keep take() from renaming it.
         if OPEN_FILES_MOVE:
             spawn(self._look_for_file(), self._looking)
 
-    async def take(self, written: Path) -> None:
+    async def replace_with(self, written: Path) -> None:
         """Raises :class:`RungUnusable` for a file elsewhere: a browser in a snap or container has its own folders."""
         await cancel_and_wait(self._looking)
         try:
@@ -107,7 +107,7 @@ class GrowingFile:
         except FileNotFoundError:
             raise RungUnusable("the browser wrote the file where this program does not see it") from None
 
-    async def drop(self) -> None:
+    async def discard(self) -> None:
         await cancel_and_wait(self._looking)
         self._path.unlink(missing_ok=True)
 
@@ -118,7 +118,7 @@ class GrowingFile:
                 await asyncio.sleep(0.003)
 
     def _link_single_new_file(self) -> bool:
-        """Called on the event loop: a thread could do it after :meth:`drop`."""
+        """Called on the event loop: a thread could do it after :meth:`discard`."""
         new_files = self._hidden_files() - self._files_before
         if len(new_files) != 1:
             return False
@@ -250,7 +250,7 @@ class CdpDownloads:
         self, agent: Agent, path: Path, method: str, *args: object, size: int, limit: int, deadline: float
     ) -> None:
         async with self._lock, self._slots:
-            await self._pace(size)
+            await self._wait_for_allowed_start(size)
             folder = self._shared_folder or path.parent
             await self.set_folder(folder)
 
@@ -258,18 +258,18 @@ class CdpDownloads:
             # With another download under way, the files of the two could not be distinguished.
             is_only_download = not self._slots.locked()
             if is_only_download and size >= self.limits.link_from:
-                growing.begin()
+                growing.start_looking()
 
             self._saving = saving = _Saving(_new_name(), limit)
             self._on_save()
-            watching = asyncio.ensure_future(self.watch_driver())
+            watching = asyncio.ensure_future(self.ping_driver())
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
                 await self._wait_for_start(agent, saving.begun, deadline)
                 await self._wait_for_end(agent, saving.state, deadline)
-                await growing.take(folder / saving.guid)
+                await growing.replace_with(folder / saving.guid)
             except BaseException:
-                await self._give_up(saving, growing, folder)
+                await self._cancel_saving(saving, growing, folder)
                 raise
             finally:
                 self._saving = None
@@ -279,14 +279,14 @@ class CdpDownloads:
                 with contextlib.suppress(TransportError):
                     await self.set_folder(self.app_folder)
 
-    async def watch_driver(self) -> None:
+    async def ping_driver(self) -> None:
         """The end of the driver shows only in commands, so one is sent each second."""
         with contextlib.suppress(TransportError):
             while True:
                 await asyncio.sleep(1.0)
                 await self._send_command("Browser.getVersion", {}, timeout=10)
 
-    async def _give_up(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
+    async def _cancel_saving(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
         """Cancels also a download that has not begun yet."""
         # This has no effect on a download that has begun. Any other is cancelled when it begins.
         discard_unawaited(saving.begun)
@@ -294,13 +294,13 @@ class CdpDownloads:
             self._given_up[saving.name] = folder
 
         # Before the download is cancelled, which takes seconds and may itself be cancelled.
-        await growing.drop()
+        await growing.discard()
         if saving.has_ended:
             _remove_written(saving.guid, folder)
         elif saving.guid:
             await self.cancel(saving.guid, folder)
 
-    async def _pace(self, size: int) -> None:
+    async def _wait_for_allowed_start(self, size: int) -> None:
         """Raises :class:`RungUnusable` if content of this ``size`` goes faster by another rung than by waiting."""
         if len(self._recent_starts) == self.limits.per_second:
             oldest = self._recent_starts[0]
@@ -515,13 +515,13 @@ class PlaywrightDownloads:
         download = await download_info.value
 
         try:
-            await _take_file(download, path)
+            await _move_downloaded_file(download, path)
         finally:
             with contextlib.suppress(Error):
                 await download.delete()
 
 
-async def _take_file(download: Download, path: Path) -> None:
+async def _move_downloaded_file(download: Download, path: Path) -> None:
     try:
         await asyncio.to_thread(shutil.move, await download.path(), path)
     except (Error, OSError):
@@ -572,11 +572,11 @@ class AppDownloads:
 
     def _on_started(self, event: dict[str, Any], folder: Path) -> None:
         if event["frameId"] in self._frame_ids:
-            self._begin(event, folder)
+            self._track(event, folder)
         elif folder == self.folder:
             self._unattributed[event["guid"]] = event
 
-    def _attribute(self, progress: Mapping[str, Any]) -> None:
+    def _track_if_ours(self, progress: Mapping[str, Any]) -> None:
         """The browser reports the downloads of all sessions, but no frames of windows. A file in our folder is ours."""
         guid = progress["guid"]
         started = self._unattributed[guid]
@@ -584,9 +584,9 @@ class AppDownloads:
         if is_ours or progress["state"] != "inProgress":
             del self._unattributed[guid]
         if is_ours:
-            self._begin(started, self.folder)
+            self._track(started, self.folder)
 
-    def _begin(self, event: dict[str, Any], folder: Path) -> None:
+    def _track(self, event: dict[str, Any], folder: Path) -> None:
         guid, frame = event["guid"], event["frameId"]
         ended: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
         self._running[guid] = ended, folder
@@ -597,7 +597,7 @@ class AppDownloads:
     def _on_progress(self, event: dict[str, Any]) -> None:
         guid = event["guid"]
         if guid in self._unattributed:
-            self._attribute(event)
+            self._track_if_ours(event)
         if guid not in self._running:
             return
         ended, folder = self._running[guid]
@@ -613,7 +613,7 @@ class AppDownloads:
         else:
             excess = self._excess_error(event)
             if excess is not None:
-                self._break_off(guid, excess)
+                self._fail_and_cancel(guid, excess)
 
     def _excess_error(self, progress: Mapping[str, Any]) -> ABPError | None:
         if is_over(progress, self._limits.file):
@@ -627,7 +627,7 @@ class AppDownloads:
             details={"limit": total},
         )
 
-    def _break_off(self, guid: str, error: ABPError) -> None:
+    def _fail_and_cancel(self, guid: str, error: ABPError) -> None:
         ended, folder = self._running[guid]
         ended.set_exception(error)
         self._sizes.pop(guid)

@@ -246,10 +246,10 @@ class EffectTracker:
         self.unattributed.overflow = 0
 
     def has_effects_for(self, call: CallEffects) -> bool:
-        """Whether :meth:`settle` has anything to add to the reply, or to wait for."""
+        """Whether :meth:`add_to_reply` has anything to add to the reply, or to wait for."""
         return bool(not call.is_empty or self.unattributed.outputs or self.unattributed.warnings or self._discarded)
 
-    async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
+    async def add_to_reply(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Add the effects and outputs of its call to ``reply``.
 
         Waits up to ``timeout`` seconds for outputs that have begun. Raises :class:`~transports.errors.CallTimeout` if a
@@ -403,7 +403,7 @@ class EffectTracker:
     def add_content(self, call: CallEffects, content: BinaryData, what: str, *, is_late: bool = False) -> None:
         self.add_output(call, _ready(content), what, is_late=is_late)
 
-    def drop(self, call: CallEffects) -> None:
+    def count_dropped(self, call: CallEffects) -> None:
         if call is self.unattributed:
             self._discarded += 1
         else:
@@ -471,7 +471,7 @@ class EffectTracker:
         until = loop.time() + wait + timeout
         expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late, is_counted)
         # Later than ``until``: a reply waits for two seconds from its arrival.
-        expected.timer = loop.call_later(wait + timeout + BEGIN_TIMEOUT, self._give_up, expected)
+        expected.timer = loop.call_later(wait + timeout + BEGIN_TIMEOUT, self._stop_expecting, expected)
         self._expected.append(expected)
         call.expected.add(expected)
         return expected
@@ -501,7 +501,7 @@ class EffectTracker:
         matching = [expected for expected in self._expected if expected.place == place]
         return min(matching, key=lambda expected: expected.call.id not in self._calls, default=None)
 
-    def _give_up(self, expected: ExpectedEffect) -> None:
+    def _stop_expecting(self, expected: ExpectedEffect) -> None:
         if expected.is_counted:
             expected.call.given_up += 1
         self.mark_begun(expected)
@@ -607,7 +607,7 @@ class Windows:
         if len(self._open_windows) >= max_windows and earlier_windows:
             oldest = earlier_windows.pop(0)
             self._open_windows = [window for window in self._open_windows if window is not oldest]
-            self._tracker.drop(self._tracker.unattributed)
+            self._tracker.count_dropped(self._tracker.unattributed)
             self._tracker.spawn(close_quietly(oldest.page))
         if len(self._open_windows) >= max_windows:
             expected.call.refused += 1

@@ -203,14 +203,14 @@ class PageEffects:
             self._windows.close_windows_of(call)
         self.tracker.end_call(call)
 
-    async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
+    async def add_to_reply(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Adds also a warning about each window that was not ready."""
         self._windows.expect_content(call)
         watching = None
         if self._cdp_downloads is not None:
-            watching = self.tracker.spawn(self._cdp_downloads.watch_driver())
+            watching = self.tracker.spawn(self._cdp_downloads.ping_driver())
         try:
-            await self.tracker.settle(call, reply, timeout=timeout)
+            await self.tracker.add_to_reply(call, reply, timeout=timeout)
         finally:
             if watching is not None:
                 watching.cancel()
@@ -279,7 +279,7 @@ class PageEffects:
             case Unsent():
                 self.tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:MAX_TEXT]}")
             case Download(dropped=True):
-                self.tracker.drop(call)
+                self.tracker.count_dropped(call)
             case Download(prevented=True):
                 self._on_prevented_click(call)
             case Download(wait=wait, sure=sure):
@@ -400,7 +400,7 @@ class PageEffects:
             cancel = partial(self._app_downloads.cancel, guid)
             self.tracker.add_output(call, work, what, is_late=is_late, on_discard=cancel)
         else:
-            self.tracker.drop(call)
+            self.tracker.count_dropped(call)
         return is_recorded
 
     def _on_unreceived(self, url: str, name: str, frame: str = "") -> None:

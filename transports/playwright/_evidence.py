@@ -88,8 +88,8 @@ class ConsoleLog:
         self.lines.add(f"page error: {error.stack or error.message}")
 
     def _on_request(self, request: Request) -> None:
-        self._redactor.tree(request.url)
-        self._redactor.tree(dict(request.headers))
+        self._redactor.redact_tree(request.url)
+        self._redactor.redact_tree(dict(request.headers))
         mime_type = request.headers.get("content-type", "").lower()
         # A binary body cannot be decoded.
         with contextlib.suppress(UnicodeDecodeError):
@@ -236,7 +236,7 @@ class CallEvidence:
 
     def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
         """Called in a thread. What the first redactor removes from one file, the second one removes from every file."""
-        self._redactor.tree(self._params)
+        self._redactor.redact_tree(self._params)
         self._redact_each(recorded, self._redactor)
         self._redact_each(recorded, self._redactor.with_values())
         return [

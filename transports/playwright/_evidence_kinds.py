@@ -59,7 +59,7 @@ class TimedLines:
         self._lines.append(_Line(f"{iso_utc(time.time())} {head}", text, tail))
 
     def text(self, redactor: EvidenceRedactor) -> str:
-        texts = redactor.known.texts([line.text for line in self._lines])
+        texts = redactor.known.mask_texts([line.text for line in self._lines])
         lines = [f"{line.head}{text}{line.tail}" for line, text in zip(self._lines, texts, strict=True)]
         if self._left_out:
             lines.append(f"… and {self._left_out} more lines, which were not kept")

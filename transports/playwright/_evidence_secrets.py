@@ -102,7 +102,7 @@ def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int
     if "x-www-form-urlencoded" in mime_type:
         return redactor.redact_pairs(_clean_form(text, redactor, depth))
     if "multipart/" in mime_type or (_is_untyped(mime_type) and form_data_parts(text)):
-        return redactor.text(_clean_parts(text, redactor, depth))
+        return redactor.redact_text(_clean_parts(text, redactor, depth))
 
     # The fields of a form are remembered, whatever its type; how it is cleaned depends on the type.
     redactor.redact_form(text)
@@ -115,12 +115,12 @@ def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int
     elif _is_untyped(mime_type):
         redactor.redact_html(text)
         text = redactor.redact_form("\n".join(_clean_plain_line(line, redactor) for line in text.split("\n")))
-    return redactor.text(_clean_lines(text, "json" in mime_type, redactor, depth))
+    return redactor.redact_text(_clean_lines(text, "json" in mime_type, redactor, depth))
 
 
 def _mask_whole(text: str, redactor: EvidenceRedactor, depth: int) -> str:
     """Secrets in the text that have a mark are remembered."""
-    redactor.tree(text)
+    redactor.redact_tree(text)
     for line in text.split("\n"):
         value = _parse_json(_split_before_json(line)[1])
         if value is not None:
@@ -130,7 +130,7 @@ def _mask_whole(text: str, redactor: EvidenceRedactor, depth: int) -> str:
 
 def _clean_json(value: object, redactor: EvidenceRedactor, depth: int) -> str:
     try:
-        return msgspec.json.encode(redactor.tree(_clean_texts_in(value, redactor, depth))).decode()
+        return msgspec.json.encode(redactor.redact_tree(_clean_texts_in(value, redactor, depth))).decode()
     except RecursionError:
         return REDACTED
 
@@ -173,7 +173,7 @@ def _clean_form(text: str, redactor: EvidenceRedactor, depth: int) -> str:
 def _clean_form_pair(pair: str, redactor: EvidenceRedactor, depth: int) -> str:
     name, equals, value = pair.partition("=")
     if equals and redactor.is_secret(name):
-        return f"{name}={redactor.hide(value)}"
+        return f"{name}={redactor.replacement_for(value)}"
 
     plain_value = unquote_plus(value)
     if not _MEANT_AS_JSON.match(plain_value):
@@ -219,7 +219,7 @@ def _clean_part(part: Part, redactor: EvidenceRedactor, depth: int) -> str:
     headers = part.headers()
     name = field_name(headers)
     if redactor.is_secret(name or ""):
-        return redactor.hide(part.content)
+        return redactor.replacement_for(part.content)
 
     content_type = headers.get_content_type() if "Content-Type" in headers else ""
     cleaned = clean_body(part.content, content_type, redactor, depth + 1)
@@ -238,7 +238,7 @@ def _clean_plain_line(line: str, redactor: EvidenceRedactor) -> str:
     pair = _PLAIN_PAIR.match(line)
     if pair is None or not redactor.is_secret(pair[1]):
         return line
-    return f"{pair[1]}={redactor.hide(pair[2])}{line[pair.end() :]}"
+    return f"{pair[1]}={redactor.replacement_for(pair[2])}{line[pair.end() :]}"
 
 
 def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
@@ -250,7 +250,7 @@ def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
         name, equals, value = attribute.groups()
         if not redactor.is_secret(name):
             return attribute[0]
-        return f'{name}{equals}"{redactor.hide(attribute_value(value))}"'
+        return f'{name}{equals}"{redactor.replacement_for(attribute_value(value))}"'
 
     cleaned: list[str] = []
     position = 0
@@ -270,7 +270,7 @@ def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
             # An element without an end tag reaches to the end of the text.
             if end < 0:
                 end = len(text)
-            cleaned.append(redactor.hide(without_entities(text[position:end])))
+            cleaned.append(redactor.replacement_for(without_entities(text[position:end])))
             position = end
     cleaned.append(text[position:])
     return "".join(cleaned)
@@ -331,7 +331,7 @@ def clean_har(data: bytes, redactor: EvidenceRedactor) -> bytes:
     """Raises :class:`ValueError` if the data is not a HAR."""
     match msgspec.json.decode(data):
         case {"log": {"entries": list(entries)} as log}:
-            cleaned_log = redactor.tree({key: value for key, value in log.items() if key != "entries"})
+            cleaned_log = redactor.redact_tree({key: value for key, value in log.items() if key != "entries"})
             assert isinstance(cleaned_log, dict)
             cleaned_log["entries"] = [clean_entry(entry, redactor) for entry in entries]
             return msgspec.json.encode({"log": cleaned_log})
@@ -346,7 +346,7 @@ def clean_entry(entry: object, redactor: EvidenceRedactor) -> object:
                 entry[name] = _clean_side(entry[name], redactor)
         if isinstance(entry.get(_FRAMES), list):
             entry[_FRAMES] = clean_frames(entry[_FRAMES], redactor)
-    return redactor.tree(entry, _STRUCTURE.__contains__)
+    return redactor.redact_tree(entry, _STRUCTURE.__contains__)
 
 
 def _clean_side(side: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, Any]:
@@ -366,7 +366,7 @@ def _clean_query_pair(pair: object, redactor: EvidenceRedactor) -> object:
     if not isinstance(pair, dict) or not pair.get("name") or not pair.get("value"):
         return pair
     query = f"?{pair['name']}={pair['value']}"
-    if redactor.text(query) == query:
+    if redactor.redact_text(query) == query:
         return pair
     return {**pair, "value": REDACTED}
 
@@ -375,7 +375,7 @@ def _clean_har_body(body: dict[str, Any], redactor: EvidenceRedactor) -> dict[st
     """What cannot be searched for secrets is left out."""
     mime_type = str(body.get("mimeType", "")).lower()
     if isinstance(body.get("params"), list):
-        body = {**body, "params": redactor.tree(body["params"])}
+        body = {**body, "params": redactor.redact_tree(body["params"])}
 
     text = body.get("text")
     if not isinstance(text, str):
@@ -432,7 +432,7 @@ def clean_frames(frames: Sequence[object], redactor: EvidenceRedactor) -> list[o
     cleaned: list[Any] = [dict(frame) if isinstance(frame, dict) else frame for frame in frames]
     for positions in positions_by_direction.values():
         texts = [cleaned[position]["data"] for position in positions]
-        for position, text in zip(positions, redactor.known.texts(texts), strict=True):
+        for position, text in zip(positions, redactor.known.mask_texts(texts), strict=True):
             cleaned[position]["data"] = text
     return [_clean_frame(frame, redactor) for frame in cleaned]
 
@@ -512,7 +512,7 @@ def _clean_console(events: Sequence[object], redactor: EvidenceRedactor) -> None
 def _clean_together(nodes: Sequence[object], key: str, redactor: EvidenceRedactor) -> None:
     """Texts change in place. A secret may be split over consecutive ones."""
     holders = [node for node in nodes if _holds_text(node, key)]
-    pieces = redactor.known.texts([holder[key] for holder in holders])
+    pieces = redactor.known.mask_texts([holder[key] for holder in holders])
     for holder, piece in zip(holders, pieces, strict=True):
         holder[key] = piece
 
@@ -579,12 +579,14 @@ def clean_event(event: object, redactor: EvidenceRedactor) -> object:
             return {**event, "snapshot": clean_entry(event.get("snapshot"), redactor)}
 
         for attributes, value_names in _secret_fields(event, redactor):
-            attributes.update({name: redactor.hide(attributes[name]) for name in value_names if attributes.get(name)})
+            attributes.update(
+                {name: redactor.replacement_for(attributes[name]) for name in value_names if attributes.get(name)}
+            )
 
         cleaned = _clean_texts_in(event, redactor, 0)
         is_snapshot = isinstance(event, dict) and event.get("type") == "frame-snapshot"
         # The texts of a snapshot stay as the page showed them; secrets in them are only remembered.
-        return _without_typed(redactor.tree(event if is_snapshot else cleaned, _TRACE_STRUCTURE.__contains__))
+        return _without_typed(redactor.redact_tree(event if is_snapshot else cleaned, _TRACE_STRUCTURE.__contains__))
     except RecursionError:
         return {}
 

@@ -283,14 +283,14 @@ class FrameContexts:
         if self._root.session_count > LIMITS.sessions:
             self._disconnect(session_id, "too many processes of frames")
         else:
-            spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
+            spawn(contexts.install_and_resume(waiting=event["waitingForDebugger"]), self._tasks)
 
     def on_binding(self, event: Mapping[str, Any]) -> None:
         document = self._documents.get(event["executionContextId"])
         if event["name"] == self._script.binding and document is not None:
             self._watcher.on_emit(document, event["payload"])
 
-    async def begin(self, *, waiting: bool) -> None:
+    async def install_and_resume(self, *, waiting: bool) -> None:
         """With ``waiting``, the process is paused until our script is installed."""
         with contextlib.suppress(PlaywrightError, TransportError):
             # Pipelined: sent in this order, without waiting for each reply.
@@ -329,13 +329,13 @@ class FrameContexts:
         for inner in tuple(contexts._inner_sessions):
             contexts.end(inner)
 
-    def leave_out(self, document: FrameDocument) -> bool:
+    def disconnect_frame(self, document: FrameDocument) -> bool:
         """Returns ``False`` for a document in the page's own process, which cannot be disconnected."""
         for session_id, (_, contexts) in tuple(self._inner_sessions.items()):
             if document in contexts._documents.values():
                 self._disconnect(session_id, "it sends events without end")
                 return True
-            if contexts.leave_out(document):
+            if contexts.disconnect_frame(document):
                 return True
         return False
 
@@ -358,7 +358,7 @@ def _origin_of(context: Mapping[str, Any]) -> str:
 
 
 class FrameAgent(Agent):
-    """The document may end before its page does (:meth:`leave`)."""
+    """The document may end before its page does (:meth:`mark_gone`)."""
 
     def __init__(self, owner: PageAgent, channel: Channel) -> None:
         self.page = owner.page
@@ -366,7 +366,7 @@ class FrameAgent(Agent):
         self._owner = owner
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def leave(self) -> None:
+    def mark_gone(self) -> None:
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -482,7 +482,7 @@ class FrameTools:
     def remove_document(self, document: FrameDocument) -> None:
         frame = self._frames.pop(document, None)
         if frame is not None:
-            frame.agent.leave()
+            frame.agent.mark_gone()
             frame.listed.set()
             self._replace_tools(frame, {})
 
@@ -494,7 +494,7 @@ class FrameTools:
         if not frame.rate.is_over():
             self._agent.deliver(text, to=partial(self._on_frame_event, frame))
         elif frame.rate.count > LIMITS.flood:
-            self._leave_out(frame)
+            self._disconnect_frame(frame)
         else:
             self._warn(frame)
 
@@ -503,17 +503,17 @@ class FrameTools:
             frame.warned = True
             logger.warning("the frame %s sends too many events: the rest is left out", _shown_name(frame))
 
-    def _leave_out(self, frame: ToolFrame) -> None:
+    def _disconnect_frame(self, frame: ToolFrame) -> None:
         logger.warning("the frame %s sent far too many events: it is left out, with its tools", _shown_name(frame))
         self.remove_document(frame.document)
-        self._agent.channel.leave_out(frame.document)
+        self._agent.channel.disconnect_frame(frame.document)
 
     def _on_frame_event(self, frame: ToolFrame, kind: str, payload: object) -> None:
         match payload:
             case Tools():
                 self._on_tools_changed(frame, payload.name)
             case Flood(ended=True):
-                self._leave_out(frame)
+                self._disconnect_frame(frame)
             case Flood():
                 self._warn(frame)
             case FileChooser() | Clipboard():
@@ -640,7 +640,7 @@ class FrameTools:
             for _, tool in frame.tools.values():
                 yield tool
 
-    async def settle(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Waits a second at most."""
         unlisted = [frame for frame in self._frames.values() if frame.label and not frame.listed.is_set()]
         with contextlib.suppress(TimeoutError):
@@ -663,7 +663,7 @@ class FrameTools:
         frame, _ = self._tools_by_name[name]
         return frame
 
-    def begin(self, frame: ToolFrame, call_id: str) -> None:
+    def register_call(self, frame: ToolFrame, call_id: str) -> None:
         frame.calls[call_id] = self._frames_by_call[call_id] = frame
 
     def frame_of_call(self, call_id: str) -> ToolFrame | None:
@@ -681,7 +681,7 @@ class FrameTools:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def leave_alone(self) -> None:
+    def stop_driving(self) -> None:
         """Called if the page is driven by ``window.abp``."""
         self._are_driven = False
         for frame in tuple(self._frames.values()):

@@ -114,12 +114,12 @@ class JudgedNetwork:
 
     def watch(self, context: BrowserContext) -> None:
         def note(request: Request | WebSocket) -> None:
-            self.note(request.url)
+            self.record_request(request.url)
 
         context.on("request", note)
         context.on("page", lambda page: page.on("websocket", note))
 
-    def note(self, url: str) -> None:
+    def record_request(self, url: str) -> None:
         self._requested.add(_server_of(url))
 
     @property

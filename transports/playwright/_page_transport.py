@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
-from .._internal.tasks import backoff_delay, begin, cancel_and_wait
+from .._internal.tasks import backoff_delay, cancel_and_wait, start_task
 from ..artifacts._base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Transport
 from ..errors import (
@@ -230,7 +230,7 @@ class PageTransport(Transport):
         self._browser = await self._source.start(self._stack, self._target, timeout=self._timeout)
         agent = await self._open_page()
         if self.features.reconnects:
-            self._reconnect_task = begin(self._reconnect(agent))
+            self._reconnect_task = start_task(self._reconnect(agent))
 
     async def _open_page(self) -> PageAgent:
         """Raises :class:`~transports.errors.ConnectFailed` or :class:`~transports.errors.BrowserCrashed`."""
@@ -257,7 +257,7 @@ class PageTransport(Transport):
         await preparing
 
         # Only now, as an app may navigate while it loads.
-        agent.pin()
+        agent.lose_on_navigation()
         return agent
 
     async def _install_agent(self, tab: Tab) -> PageAgent:
@@ -400,7 +400,7 @@ class PageTransport(Transport):
         """While the page is reopened, a request fails unsent with ``DISCONNECTED``."""
         agent = self._require_agent()
         if agent.is_lost:
-            raise agent.loss(sent=False)
+            raise agent.loss_error(sent=False)
         payload: Any = message.payload
         match message.type:
             case "capabilities/call":
@@ -440,7 +440,7 @@ class PageTransport(Transport):
             reply.sender = self._sender(document)
             if self._effects.tracker.has_effects_for(call):
                 # At least a second, also after a call that used up its time: its outputs may be ready already.
-                await self._effects.settle(call, reply, timeout=max(deadline - time.monotonic(), 1.0))
+                await self._effects.add_to_reply(call, reply, timeout=max(deadline - time.monotonic(), 1.0))
             return reply
         finally:
             self._effects.end_call(call)

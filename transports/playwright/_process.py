@@ -31,7 +31,7 @@ from weakref import WeakSet
 import psutil
 
 from .._internal.files import temp_folder, user_folder
-from .._internal.tasks import no_processes
+from .._internal.tasks import no_processes_error
 from .._internal.telemetry import OPEN_BROWSERS
 from ..artifacts._files import belongs_to_us, try_lock
 from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
@@ -122,7 +122,7 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     try:
         playwright = await manager.start()
     except NotImplementedError:
-        raise no_processes("a browser") from None
+        raise no_processes_error("a browser") from None
     except Exception as error:  # Playwright raises bare exceptions if the driver (Node.js) is missing or ends at once
         raise BrowserNotFound(
             f"Playwright's driver did not start ({first_line(error)}); `playwright --version` shows why: a slim image "
@@ -205,7 +205,9 @@ class Remote:
     is_server: bool
 
     @classmethod
-    def of(cls, cdp_url: str | None, browser_server: str | None, headers: Mapping[str, str] | None) -> Self | None:
+    def from_options(
+        cls, cdp_url: str | None, browser_server: str | None, headers: Mapping[str, str] | None
+    ) -> Self | None:
         """Raises :class:`~transports.errors.UsageError` for two addresses, and for headers without an address."""
         if cdp_url is not None and browser_server is not None:
             raise UsageError(f"{spelled('cdp_url=')} and {spelled('browser_server=')} are mutually exclusive")
@@ -631,11 +633,11 @@ def short_folder(longest: int) -> Iterator[Path]:
 
 def _make_folder(longest_base: int) -> Path:
     """The path of the folder around it has ``longest_base`` bytes at most, if the system allows it."""
-    sweep()
+    remove_abandoned_folders()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"abp-run-{os.getpid()}-", dir=_base_folder(longest_base)))
         lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-        if _hold(lock):
+        if _try_lock(lock):
             _run_folders[folder] = lock
             return folder
 
@@ -643,7 +645,7 @@ def _make_folder(longest_base: int) -> Path:
         os.close(lock)
 
 
-def _hold(lock: int) -> bool:
+def _try_lock(lock: int) -> bool:
     try:
         return try_lock(lock)
     except OSError:  # the file system has no locks; the folder stays if this process is killed
@@ -668,7 +670,7 @@ def _remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep() -> None:
+def remove_abandoned_folders() -> None:
     for base in {temp_folder(), _SHORT_BASE}:
         for folder in base.glob("abp-run-*"):
             with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ import msgspec
 import pybase64
 
 from ..errors import ProtocolError
-from ..protocol._find_content import Place, replace
+from ..protocol._find_content import Place, replace_values
 from ..protocol._strict_json import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
 from ..protocol.binary import BinaryData, Broken, Handle
 from ..protocol.messages import Message, misdirected
@@ -134,7 +134,7 @@ def parse_reply(request: Message, text: str | bytes, *, handle_prefix: str = HEL
 def _with_contents(answer: object, binaries: list[_Binary], handle_prefix: str) -> object:
     contents: dict[Place, object] = {binary.path: _binary_of(binary, handle_prefix) for binary in binaries}
     try:
-        return replace(answer, contents)
+        return replace_values(answer, contents)
     except (KeyError, RecursionError):
         raise ProtocolError("the page interfered with its agent: content in a place that is not there") from None
 

@@ -166,7 +166,7 @@ class PageSource:
         if self.extension is not None and (has_context or has_address):
             raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{source}=')} out")
         # Refuses headers without an address.
-        Remote.of(self.cdp_url, self.browser_server, self.headers)
+        Remote.from_options(self.cdp_url, self.browser_server, self.headers)
 
         shares_context = isinstance(self.browser, Browser) and self.browser.shares_context
         keeps_own_state = has_context or shares_context or self.profile or self.extension

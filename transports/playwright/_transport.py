@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from playwright.async_api import Error
 
-from .._internal.arguments import checked, showing
+from .._internal.arguments import checked, showing_options
 from .._internal.tasks import cancel_and_wait, spawn
 from ..base import Features
 from ..errors import (
@@ -109,7 +109,7 @@ class TopPageTransport(PageTransport):
     _default_protocol: ClassVar[PageProtocol] = "abp"
     _default_grace: ClassVar[float] = 5.0
 
-    @showing(PageOptions, headless=True)
+    @showing_options(PageOptions, headless=True)
     @checked
     def __init__(
         self,
@@ -199,11 +199,11 @@ class TopPageTransport(PageTransport):
         if app.protocol == "webmcp":
             self.name = "webmcp"
             self.features = replace(self.features, undeclared=True)
-            agent.follow(lambda: spawn(self._announce_tools(agent), self._announcements))
+            agent.survive_navigation(lambda: spawn(self._announce_tools(agent), self._announcements))
             return
 
         if self._frames is not None:
-            self._frames.leave_alone()
+            self._frames.stop_driving()
         fault = app_fault(app, self._script_options.get("protocol", "abp"), waited)
         if fault:
             raise await self._fault_error(page, app, fault, status)
@@ -359,7 +359,7 @@ class TopPageTransport(PageTransport):
         if frames is None:
             return reply
 
-        await frames.settle()
+        await frames.wait_until_listed()
         payload: Any = reply.payload
         if message.type == "capabilities/list":
             reply.payload = [*own_tools(payload), *frames.listed()]
@@ -378,7 +378,7 @@ class TopPageTransport(PageTransport):
 
         frame, own_name = tool_of_frame
         page_document = await self._require_agent().document(timeout=timeout)
-        frames.begin(frame, call_id)
+        frames.register_call(frame, call_id)
         inner = replace(message, payload={**payload, "capability": own_name})
         try:
             reply = await self._send_call(inner, self._access_to(frame), timeout)

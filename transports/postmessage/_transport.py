@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
-from .._internal.arguments import checked, showing
+from .._internal.arguments import checked, showing_options
 from .._internal.tasks import cancel_and_wait
 from ..base import Features
 from ..errors import (
@@ -91,7 +91,7 @@ class PostMessageTransport(PageTransport):
     features = Features(reconnects=True, cookies=True, appends=True, page=True)
     _scripts = ("codec.js", "effects.js", "postmessage/js/harness.js")
 
-    @showing(PageOptions, headless=True)
+    @showing_options(PageOptions, headless=True)
     @checked
     def __init__(
         self,

@@ -71,7 +71,7 @@ def find_field(tree: object, field: str) -> tuple[Place, object] | None:
     return tuple(place), node
 
 
-def replace(tree: object, replacements: Mapping[Place, object]) -> object:
+def replace_values(tree: object, replacements: Mapping[Place, object]) -> object:
     """Return a copy with other values at the given places. Branches without such a place are shared, not copied."""
     if not replacements:
         return tree
@@ -88,11 +88,11 @@ def replace(tree: object, replacements: Mapping[Place, object]) -> object:
         copy = dict(tree)
         for key, value in tree.items():
             if str(key) in by_step:
-                copy[key] = replace(value, by_step.pop(str(key)))
+                copy[key] = replace_values(value, by_step.pop(str(key)))
     elif isinstance(tree, list | tuple):
         copy = list(tree)
         for index in [step for step in by_step if isinstance(step, int) and 0 <= step < len(tree)]:
-            copy[index] = replace(tree[index], by_step.pop(index))
+            copy[index] = replace_values(tree[index], by_step.pop(index))
     if by_step:
         raise KeyError(f"the tree has no place {next(iter(by_step))!r}")
     return copy

@@ -19,7 +19,7 @@ from pydantic import (
 
 from ..errors import ABPError, CapabilityError, ProtocolError
 from ._declarations import AppInfo, JSONObject, Model
-from ._find_content import find, replace
+from ._find_content import find, replace_values
 from .binary import BinaryData
 
 
@@ -116,7 +116,7 @@ def _shown_details(details: object) -> dict[str, object]:
     if details is None:
         return {}
     try:
-        plain = replace(details, {content.path: _type_and_size(content.binary) for content in find(details)})
+        plain = replace_values(details, {content.path: _type_and_size(content.binary) for content in find(details)})
     except ProtocolError as error:  # nested too deeply; the error itself must still be reported
         plain = error.message
     return plain if isinstance(plain, dict) else {"app": plain}

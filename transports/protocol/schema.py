@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote
 
 from ..errors import ProtocolError, UsageError, spelled
-from ._find_content import MAX_DEPTH, Place, field_of, replace
+from ._find_content import MAX_DEPTH, Place, field_of, replace_values
 from ._plain_text import redact_url, similar_names
 from ._strict_json import MAX_REQUESTED, decode_json, encode_json, items_of, members_of
 
@@ -559,7 +559,7 @@ def _find_faults(
 
     # The validator sees null in the place of each binary.
     places = tuple(content)
-    tree = replace(data, dict.fromkeys(places))
+    tree = replace_values(data, dict.fromkeys(places))
     values = count_values(tree, _LIMITS.values, "the value")
     # Without references, the validator takes at most a step for each pair of a value and a subschema.
     may_take_long = compiled.references or values * compiled.nodes > _LIMITS.steps

@@ -146,7 +146,7 @@ class Recorder(WrappedTransport):
         if await asyncio.to_thread(_has_same_texts, result, fields):
             return
 
-        uri = self._scrubber.text(str(request["params"].get("uri"))[:200])
+        uri = self._scrubber.redact_text(str(request["params"].get("uri"))[:200])
         logger.warning(
             "%s has texts that look like secrets; they are recorded as %s, and its script may fail in a replay",
             uri,
@@ -270,7 +270,7 @@ class Recorder(WrappedTransport):
     def _record_state(self, writer: Writer) -> None:
         """The address and the features may change with each operation."""
         self._follow()
-        url = None if self.url is None else self._scrubber.text(self.url)
+        url = None if self.url is None else self._scrubber.redact_text(self.url)
         state = {"url": url, **dataclasses.asdict(self.features)}
         if state != self._state:
             self._state = state
@@ -285,14 +285,14 @@ class Recorder(WrappedTransport):
             "leaves": leaves,
             "outputs": [await packer.pack_content(output) for output in reply.outputs],
             "effects": [self._record_effect(effect) for effect in reply.effects],
-            "warnings": [self._scrubber.text(warning) for warning in reply.warnings],
+            "warnings": [self._scrubber.redact_text(warning) for warning in reply.warnings],
         }
         if reply.server_call is not None:
             fields["shown"], fields["shown_leaves"] = await packer.pack(dataclasses.asdict(reply.server_call))
         return fields
 
     def _record_effect(self, effect: Effect) -> RecordedEffect:
-        detail = self._scrubber.tree(dict(effect.detail))
+        detail = self._scrubber.redact_tree(dict(effect.detail))
         assert isinstance(detail, dict)
         return RecordedEffect(kind=effect.kind, call=effect.call, detail=detail)
 

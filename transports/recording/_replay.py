@@ -29,7 +29,7 @@ from ..artifacts._base import Staged
 from ..base import Features, Fetched, Transport
 from ..errors import CallTimeout, Disconnected, NotRecorded, no_answer
 from ..protocol._capabilities import Discovery
-from ..protocol._find_content import Place, replace
+from ..protocol._find_content import Place, replace_values
 from ..protocol._strict_json import encode_json, members_of
 from ..protocol._times import TIMER_TOLERANCE
 from ..protocol.binary import BinaryData, Download, Handle
@@ -256,7 +256,7 @@ def _comparable_request(operation: Operation, payload: dict[str, Any]) -> object
 
 def _comparable_call(operation: Operation, payload: dict[str, Any]) -> object:
     hashes: dict[Place, object] = {tuple(entry.path): {"sha256": entry.sha256} for entry in operation.leaves}
-    hashed_payload: Any = replace(payload, hashes)
+    hashed_payload: Any = replace_values(payload, hashes)
     return _canonical({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
 
 

@@ -19,7 +19,7 @@ from ..artifacts._files import map_os_errors
 from ..artifacts._ref import ArtifactRef
 from ..base import Transport
 from ..errors import ABPError, ProtocolError, TooLarge, TransportError
-from ..protocol._find_content import Found, Place, field_of, find, find_values, replace
+from ..protocol._find_content import Found, Place, field_of, find, find_values, replace_values
 from ..protocol._heuristics import Heuristics
 from ..protocol._media import OCTET_STREAM, extension_for, is_binary_mime, normalise_mime
 from ..protocol._strict_json import decode_json, is_larger
@@ -186,7 +186,7 @@ def parse_text_blocks(
                     trees[place] = tree
                     roots.append(place)
                     steps.append(Step("typed", field_of(place), "JSON in the text, read as such"))
-    return ParsedTexts(replace(data, trees), roots, steps)
+    return ParsedTexts(replace_values(data, trees), roots, steps)
 
 
 def _text_blocks(data: Mapping[str, object]) -> Iterator[tuple[str, Place, object]]:
@@ -450,7 +450,7 @@ class Layers:
         configured = {match.place: match for match in match_fields(data, rules, roots)}
         files = [Found(place, match.binary) for place, match in configured.items()]
         # Each configured field is None for the search, which then finds only others.
-        without_configured = replace(data, dict.fromkeys(configured))
+        without_configured = replace_values(data, dict.fromkeys(configured))
         for item in find(without_configured, heuristics=self._heuristics, others=others):
             holds_configured_field = any(place[: len(item.path)] == item.path for place in configured)
             if not holds_configured_field:

@@ -14,7 +14,7 @@ from .._internal.arguments import checked
 from ..artifacts._ref import ArtifactRef, files_table, shown_picture
 from ..artifacts._tables import is_table, read_table
 from ..errors import UsageError
-from ..protocol._find_content import Place, field_of, find_field, replace
+from ..protocol._find_content import Place, field_of, find_field, replace_values
 from ..protocol._media import is_binary_mime, normalise_mime, sniff
 from ..protocol._plain_text import first_names
 from ..protocol._strict_json import JSONValue, encode_json
@@ -280,7 +280,7 @@ class Result:
             if reference.get("uri") is None:
                 removed &= {"text"}
             shorter[place] = {key: value for key, value in reference.items() if key not in removed}
-        return replace_fields(self, data=cast(JSONValue, replace(self.data, shorter)))
+        return replace_fields(self, data=cast(JSONValue, replace_values(self.data, shorter)))
 
     def _references(self) -> Iterator[tuple[Place, dict[str, JSONValue]]]:
         for name in self.inline_fields:
@@ -361,7 +361,7 @@ class Result:
         return [None if item.name == "on_clamped" else getattr(self, item.name) for item in fields(self)]
 
     def _uncut_agent_view(self) -> dict[str, JSONValue]:
-        view: dict[str, object] = {"data": replace(self.data, self.previews)}
+        view: dict[str, object] = {"data": replace_values(self.data, self.previews)}
         if self._has_no_data():
             view["note"] = _NO_DATA
 

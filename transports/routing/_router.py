@@ -22,7 +22,7 @@ from ..artifacts._memory import NoneStore
 from ..artifacts._opening import discover_store
 from ..artifacts._ref import ArtifactRef
 from ..errors import ABPError, BinaryError, UsageError
-from ..protocol._find_content import DESCRIPTOR_KEYS, Found, Place, field_of, replace
+from ..protocol._find_content import DESCRIPTOR_KEYS, Found, Place, field_of, replace_values
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import JSONValue, encode_json
 from ..protocol.binary import BinaryData, Encoded
@@ -131,7 +131,7 @@ class Unkept(Mapping[str, ArtifactRef]):
         return dict, (dict(self),)
 
 
-def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> Unkept | None:
+def unkept_if_allowed(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> Unkept | None:
     """Return ``None`` if the store must see the JSON now: it keeps or audits, or has to check the size or
     ``origin``."""
     if not isinstance(store, NoneStore) or store.audit or len(data) > min(store.max_bytes, _SMALL):
@@ -190,7 +190,7 @@ class _MaskedStaged(Staged):
         if self._held:
             content = bytes(self._held)
             self._held = None
-            await self._staged.write(await in_thread(self._secrets.mask, content))
+            await self._staged.write(await in_thread(self._secrets.mask_file, content))
         elif self._held is not None:
             # Nothing was written here, so the transport may have written the file itself.
             with map_os_errors("mask a file", self.path.parent):
@@ -203,7 +203,7 @@ def _mask_file(path: Path, secrets: KnownSecrets) -> None:
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_MASKED_BYTES:
         return
     content = path.read_bytes()
-    masked_content = secrets.mask(content)
+    masked_content = secrets.mask_file(content)
     if masked_content != content:
         with path.open("r+b") as file:
             file.write(masked_content)
@@ -413,7 +413,7 @@ class Router:
             content = b"".join(content.chunks())
         if isinstance(content, bytes):
             if self._secrets:
-                content = await in_thread(self._secrets.mask, content)
+                content = await in_thread(self._secrets.mask_file, content)
             return await self._store.put_bytes(content, **self._put_options(binary, answer))
         try:
             return await self._fetch_file(binary, file.field, answer)
@@ -440,7 +440,7 @@ class Router:
             "size": binary.size,
             "mime_type": binary.mime_type,
             # The name may be that of a download, in which nothing is masked yet.
-            "filename": binary.filename and self._secrets.text(binary.filename),
+            "filename": binary.filename and self._secrets.mask_text(binary.filename),
             "namespace": answer.capability,
             "meta": origin,
         }
@@ -448,7 +448,9 @@ class Router:
     async def _store_data(self, answer: _Answer) -> tuple[JSONValue, dict[Place, JSONValue]]:
         """Return the data with references in the places of files, and the previews that agents see in the place of long
         texts. An answer without data is not stored, nor one with a file that could not be stored."""
-        routed = cast(JSONValue, await answer.in_thread_if_large(replace, answer.recognised.data, answer.references))
+        routed = cast(
+            JSONValue, await answer.in_thread_if_large(replace_values, answer.recognised.data, answer.references)
+        )
         previews: dict[Place, JSONValue] = {}
         if routed is not None and not answer.failures:
             encoded = await answer.in_thread_if_large(_encode_answer, routed, answer.capability)
@@ -457,7 +459,7 @@ class Router:
         # Added after the JSON was stored, because text that is a file already needs no second file for its length.
         if answer.texts:
             with_text = {place: {**answer.references[place], "text": text} for place, text in answer.texts.items()}
-            routed = cast(JSONValue, await answer.in_thread_if_large(replace, routed, with_text))
+            routed = cast(JSONValue, await answer.in_thread_if_large(replace_values, routed, with_text))
             previews |= self._text_previews(answer)
         return routed, previews
 
@@ -469,7 +471,7 @@ class Router:
         is_large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
         is_only_small_data = not (has_files or may_have_long_text or is_large)
         if is_only_small_data:
-            answer.unkept = unkept(self._store, encoded, answer.origin)
+            answer.unkept = unkept_if_allowed(self._store, encoded, answer.origin)
             if answer.unkept is not None:
                 return {}
 

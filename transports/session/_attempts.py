@@ -15,7 +15,7 @@ from ..artifacts._content import readable_copy
 from ..base import Transport
 from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, OutcomeUnknown, UsageError, no_answer
 from ..protocol._capabilities import answered_data, unknown_members_warning
-from ..protocol._find_content import Found, replace as replace_places
+from ..protocol._find_content import Found, replace_values as replace_places
 from ..protocol._strict_json import encode_json
 from ..protocol._times import TIMER_TOLERANCE
 from ..protocol.messages import Message, new_id
@@ -70,7 +70,7 @@ class Attempts:
                     await self._wait_until_ready(call, deadline)
                 reply = await self._send_once(call, attempt_id, deadline)
                 if reply.relists:
-                    await self._connection.relist()
+                    await self._connection.relist_capabilities()
                 data = answered_data(reply.payload, call.capability)
                 warning = unknown_members_warning(reply.payload)
                 if warning is not None:
@@ -83,7 +83,7 @@ class Attempts:
                     raise no_answer("", call.timeout) from None
                 if isinstance(error, OutcomeUnknown):
                     # Most often the page has navigated, and the next call needs the tools of the new page.
-                    await self._connection.relist()
+                    await self._connection.relist_capabilities()
 
                 delay = self._retry_delay(error, attempt, call.repeats)
                 if delay is None or time.monotonic() + delay >= deadline:

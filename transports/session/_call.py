@@ -162,7 +162,7 @@ class CallHandle:
         Raises the errors of :meth:`Session.call <transports.session._session.Session.call>`, and
         :class:`~transports.errors.CapabilityError` (``CANCELLED``) if the call was cancelled. Cancelling ``result()``
         does not cancel the call."""
-        self._owner.require()
+        self._owner.require_same_loop()
         await asyncio.wait((self._task,))
         if self._task.cancelled():
             error = CapabilityError(f"{self.capability}: cancelled by the client", code="CANCELLED")
@@ -172,7 +172,7 @@ class CallHandle:
 
     async def cancel(self) -> None:
         """Cancel the call, in the app too, and wait for its end, for a second at most. No effect on an ended call."""
-        self._owner.require()
+        self._owner.require_same_loop()
         await cancel_and_wait((self._task,))
 
 

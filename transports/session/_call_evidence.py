@@ -70,7 +70,7 @@ class EventLog:
     def _write(self, path: Path) -> None:
         """Write the lines without secrets; many lines take seconds, so this runs in a thread."""
         redactor = EvidenceRedactor(self._known)
-        redactor.tree(self._params)
+        redactor.redact_tree(self._params)
         path.write_text(self._lines.text(redactor.with_values()), encoding="utf-8", errors="replace")
 
     def discard(self) -> None:
@@ -176,7 +176,7 @@ class EvidenceOfCalls:
             self._page.close()
 
     @contextlib.asynccontextmanager
-    async def around(self, call: Call, params: object) -> AsyncIterator[None]:
+    async def recording_call(self, call: Call, params: object) -> AsyncIterator[None]:
         """Record evidence in the block, and add it to the result of the call or to its :class:`ABPError`."""
         beginning = asyncio.ensure_future(self._begin_recording(call.capability, params))
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 
 from .. import playwright as browsers
-from .._internal.arguments import checked, showing
+from .._internal.arguments import checked, showing_options
 from .._internal.telemetry import use_global_providers
 from ..artifacts._base import ArtifactStore
 from ..artifacts._hosts import FromHost
@@ -74,7 +74,7 @@ class ConnectOptions(CommonOptions, total=False):
     context: BrowserContext | None
 
 
-@showing(ConnectOptions, transport="auto", requested_capabilities=())
+@showing_options(ConnectOptions, transport="auto", requested_capabilities=())
 @checked
 def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
@@ -172,7 +172,7 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     clean: Callable[[ABPError], object] | None = None
     if app is not None and guard is not None:
         # Discovery and downloads do not pass the guarded transport, so their errors are cleaned here.
-        clean = guard.clean
+        clean = guard.mask_error
         discovery = partial(_discover_cleaned, discovery, clean) if discovery else None
 
     return Session(
@@ -274,7 +274,7 @@ def _guarded_transport(guard: Guard, make: MakeTransport, app: NamedApp | None) 
             app.require_state()
         return Guarded(make({}), guard)
     except ABPError as error:
-        guard.clean(error, settings=True)
+        guard.mask_error(error, settings=True)
         raise
 
 

@@ -203,7 +203,7 @@ class Connection:
                 message += f": {self.obstacle}"
             raise Disconnected(message, sent=False) from None
 
-    def lost(self, reason: str) -> None:
+    def on_lost(self, reason: str) -> None:
         """Hold calls back until the connection is restored."""
         self.reason = reason
         self.obstacle = ""
@@ -211,7 +211,7 @@ class Connection:
         self.ready.clear()
         self._emit(ConnectionChanged(False, reason))
 
-    async def restored(self, reason: str) -> None:
+    async def on_restored(self, reason: str) -> None:
         """Repeat the handshake, since the app has lost the session, then let calls through. An app that refuses,
         perhaps because it has just started, is retried with back-off until the connection is lost again."""
         previous = self._handshake.capabilities
@@ -241,7 +241,7 @@ class Connection:
         self._emit(ConnectionChanged(True, reason))
         await self._emit_difference(previous)
 
-    async def capabilities_changed(self, change: object) -> None:
+    async def on_capabilities_changed(self, change: object) -> None:
         """Changes that arrive while a list is read wait for the next list, so a flood of changes costs a few lists."""
         # An empty change only requests a new list; one request is enough.
         if change or not self._changes:
@@ -262,11 +262,11 @@ class Connection:
             self._refreshing = False
             self._refreshed.set()
 
-    async def relist(self) -> None:
+    async def relist_capabilities(self) -> None:
         """Read the list of capabilities again and wait for it, for five seconds at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(5.0):
-                await self.capabilities_changed({})
+                await self.on_capabilities_changed({})
                 await self._refreshed.wait()
 
     async def _emit_difference(self, previous: Capabilities) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar, cast
 
 from .. import protocol
-from .._internal.tasks import Owner, begin, cancel_and_wait, spawn
+from .._internal.tasks import Owner, cancel_and_wait, spawn, start_task
 from ..base import Transport
 from ..errors import ABPError, TransportError, UsageError, spelled
 from ..protocol._elicitation import DECLINED, answer_fault, default_answer, refused_answer
@@ -78,7 +78,7 @@ class Callbacks:
         if queue is None:
             queue = self._queues[id(callback)] = _Queue(callback)
             queue.add(value)
-            queue.task = begin(self._deliver_all(queue))
+            queue.task = start_task(self._deliver_all(queue))
         else:
             queue.add(value)
 
@@ -415,7 +415,7 @@ class EventDispatcher:
         del self._attempts[attempt]
         self._ended.append(attempt)
 
-    def asks(self, call: str) -> bool:
+    def has_open_question(self, call: str) -> bool:
         """Return whether a question of the app waits for its answer, and ``call`` is the latest running call."""
         if not self._open_questions or not self._attempts:
             return False
@@ -495,11 +495,11 @@ class EventDispatcher:
                     self._answer_question(message.id, request), self._tasks, partial(self._refuse_question, message.id)
                 )
             case "connection/lost":
-                self._connection.lost(_reason(payload))
+                self._connection.on_lost(_reason(payload))
             case "connection/waiting":
                 self._connection.obstacle = _reason(payload)
             case "connection/restored":
-                spawn(self._connection.restored(_reason(payload)), self._tasks)
+                spawn(self._connection.on_restored(_reason(payload)), self._tasks)
             case "effect":
                 if isinstance(payload, Effect):
                     self.streams.emit(payload)
@@ -524,7 +524,7 @@ class EventDispatcher:
 
         self._last_change = (message_type, notification.data, now)
         self._dispatch_notification(notification)
-        spawn(self._connection.capabilities_changed(notification.data), self._tasks)
+        spawn(self._connection.on_capabilities_changed(notification.data), self._tasks)
 
     def _dispatch_notification(self, notification: Notification) -> None:
         self._notified(notification)

@@ -142,7 +142,7 @@ class EventStream:
     async def __aenter__(self) -> Self:
         if self._entered:
             raise UsageError("a stream of events is entered once; call events() again for another")
-        self._streams.owner.require()
+        self._streams.owner.require_same_loop()
         self._entered = True
         self._streams.open.append(self)
         return self

@@ -18,7 +18,7 @@ from ..artifacts._ref import ArtifactRef
 from ..base import Transport
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol._capabilities import Capabilities
-from ..protocol._find_content import Place, find, last_segment, replace
+from ..protocol._find_content import Place, find, last_segment, replace_values
 from ..protocol._plain_text import plain_line, redact_url
 from ..protocol._strict_json import JSONValue, items_of, members_of
 from ..protocol.binary import BinaryData, Encoded, verify_size
@@ -302,7 +302,7 @@ class Resources:
                 steps.append(Step("resources", f"content.{index}", log))
 
         inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
-        data = cast(JSONValue, replace(result.data, new_blocks))
+        data = cast(JSONValue, replace_values(result.data, new_blocks))
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
 
     async def _read_link(
@@ -352,7 +352,7 @@ class Resources:
     def _require_resources(self) -> None:
         if not self.available:
             raise UsageError("this app has no resources", code="NOT_SUPPORTED")
-        self._owner.require()
+        self._owner.require_same_loop()
 
     async def _request(self, method: str, params: Mapping[str, object], timeout: float | None) -> Mapping[str, Any]:
         self._require_resources()

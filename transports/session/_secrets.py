@@ -201,7 +201,7 @@ class Guard:
         """Values that are masked in this session: those that its user was given, and no others."""
         return self.secrets.known
 
-    def clean(self, error: ABPError, *, settings: bool = False) -> ABPError:
+    def mask_error(self, error: ABPError, *, settings: bool = False) -> ABPError:
         """Remove secrets and hidden texts from an error, in place. ``settings`` is true while the app's settings are
         used: a mistake in them is the operator's."""
         if self.name is not None:
@@ -209,7 +209,7 @@ class Guard:
 
             advice = f"it asks to sign in: the operator does that with `abp login {self.name}`"
             error.message = error.message.replace(sign_in_advice(), advice)
-        self.known.error(error)
+        self.known.mask_error(error)
         if self.name is not None and self.hidden:
             self._hide_how_reached(error, settings)
         error.args = (error.message,)
@@ -221,7 +221,7 @@ class Guard:
         if not is_about_connection or self.name is None or not self.hidden:
             return message
         level = logging.INFO if message.type == "connection/waiting" else logging.WARNING
-        logger.log(level, "%s: %s", self.name, KNOWN_SECRETS.tree(message.payload))
+        logger.log(level, "%s: %s", self.name, KNOWN_SECRETS.mask_tree(message.payload))
         return replace(message, payload={"reason": _message_for_user(Disconnected(""), self.name, settings=False)})
 
     def _hide_how_reached(self, error: ABPError, settings: bool) -> None:
@@ -282,8 +282,8 @@ class Guarded(WrappedTransport):
         self._store: ArtifactStore | None = None
         self._counted = False
 
-    def clean(self, error: ABPError) -> ABPError:
-        return self._guard.clean(error)
+    def mask_error(self, error: ABPError) -> ABPError:
+        return self._guard.mask_error(error)
 
     def use_store(self, store: ArtifactStore) -> None:
         self._store = store
@@ -382,13 +382,13 @@ class Guarded(WrappedTransport):
         try:
             yield
         except ABPError as error:
-            self._guard.clean(error, settings=settings)
+            self._guard.mask_error(error, settings=settings)
             raise
 
 
 def _mask_secrets(secrets: KnownSecrets, message: Message) -> Message:
     def mask_effect(effect: Effect) -> Effect:
-        detail = secrets.tree(dict(effect.detail))
+        detail = secrets.mask_tree(dict(effect.detail))
         return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape
 
     payload: object = message.payload
@@ -396,20 +396,20 @@ def _mask_secrets(secrets: KnownSecrets, message: Message) -> Message:
         payload = mask_effect(payload)
 
     outputs = [
-        replace(output, filename=output.filename and secrets.text(output.filename)) for output in message.outputs
+        replace(output, filename=output.filename and secrets.mask_text(output.filename)) for output in message.outputs
     ]
 
     call = message.server_call
     if call is not None:
-        masked_parts: Any = secrets.tree([call.tool, call.arguments, call.result])
+        masked_parts: Any = secrets.mask_tree([call.tool, call.arguments, call.result])
         call = ServerCall(*masked_parts)
 
     return replace(
         message,
-        payload=secrets.tree(payload),
+        payload=secrets.mask_tree(payload),
         outputs=outputs,
         effects=[mask_effect(effect) for effect in message.effects],
-        warnings=[secrets.text(warning) for warning in message.warnings],
+        warnings=[secrets.mask_text(warning) for warning in message.warnings],
         server_call=call,
     )
 

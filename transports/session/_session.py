@@ -237,7 +237,7 @@ class Session(OpenedHere):
         if self._state != "new":
             raise UsageError("a session can be opened only once; make another with connect()")
         self._state = "closed"  # until all is open: a session that failed to open cannot be used
-        self._owner.take()
+        self._owner.claim()
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
             stack.push(self._clean_error)
@@ -248,7 +248,7 @@ class Session(OpenedHere):
             # Before the handshake, during which the app may send events already.
             await stack.enter_async_context(self._events)
             # A transport that used up the time still leaves the app a second to answer.
-            await self._begin(max(deadline - time.monotonic(), 1.0))
+            await self._initialize(max(deadline - time.monotonic(), 1.0))
             self.resources.policy = self._results.policy_for(self.info.id).resources
             if discovery is not None:
                 await self._handshake.apply_manifest(discovery)
@@ -281,7 +281,7 @@ class Session(OpenedHere):
         await loading
         return discovery
 
-    async def _begin(self, seconds: float) -> None:
+    async def _initialize(self, seconds: float) -> None:
         """Initialize the app. A page may reload meanwhile, as many do once they have installed their service worker;
         then the transport opens it again, and the connection initializes it."""
         try:
@@ -310,7 +310,7 @@ class Session(OpenedHere):
         Running calls fail with :class:`~transports.errors.Disconnected`; callbacks get events that have arrived. Raises
         :class:`~transports.errors.UsageError` in another event loop than the session's."""
         if self._state == "open":
-            self._owner.require()
+            self._owner.require_same_loop()
         self._state = "closed"
         await self._stack.aclose()
 
@@ -376,14 +376,14 @@ class Session(OpenedHere):
     @contextlib.asynccontextmanager
     async def _running(self, call: Call, params: object = None) -> AsyncIterator[None]:
         """Surround a call with its events, its span and its evidence, and complete its error."""
-        self._owner.require()
+        self._owner.require_same_loop()
         self._events.begin_call(call)
         try:
             with observing_call(call.id, call.capability, self.transport.name, self.capabilities):
                 if self._evidence is None:
                     yield
                 else:
-                    async with self._evidence.around(call, params):
+                    async with self._evidence.recording_call(call, params):
                         yield
             if call.refused:
                 warnings = (*call.finished_result.warnings, *call.refused)
@@ -480,12 +480,12 @@ class Session(OpenedHere):
             print(await handle.status(), (await handle.result()).artifact().path)
         """
         self._require_open()
-        self._owner.require()
+        self._owner.require_same_loop()
         call = call_id or new_id()
         work = self.call(
             capability, params, timeout=timeout, on_progress=on_progress, idempotent=idempotent, once=once, call_id=call
         )
-        return CallHandle(call, capability, work, self._events.asks, self._owner)
+        return CallHandle(call, capability, work, self._events.has_open_question, self._owner)
 
     @short_traceback
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from .. import playwright
-from .._internal.lazy import needing
+from .._internal.lazy import requiring_extra
 from .._internal.plugins import blame_plugin, installed_plugins, load_plugin
 from ..base import Transport
 from ..errors import UsageError, spelled
@@ -162,7 +162,7 @@ def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:
 
 def _mcp_transport(target: str, seconds: float, settings: Settings, **options: Any) -> Transport:
     try:
-        with needing("the MCP SDK", "mcp"):
+        with requiring_extra("the MCP SDK", "mcp"):
             from ..mcp._transport import MCPTransport
     except ImportError as error:
         raise UsageError(f"an MCP server: {error}") from error

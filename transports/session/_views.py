@@ -233,7 +233,7 @@ class View(Session):
     async def send_input(self, partial: Mapping[str, object]) -> None:
         """Send arguments that are not complete yet, as while a model writes them (``tool-input-partial``)."""
         self._require_open()
-        await self._view.tell("ui/notifications/tool-input-partial", {"arguments": dict(partial)})
+        await self._view.notify_view("ui/notifications/tool-input-partial", {"arguments": dict(partial)})
 
     @short_traceback
     async def __aenter__(self) -> Self:

@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
-from .._internal.arguments import shortened
+from .._internal.arguments import with_short_traceback
 from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_seconds
 
 logger = logging.getLogger("transports")
@@ -298,7 +298,7 @@ def _blocking_text(text: str) -> str:
 def blocking_error(error: ABPError) -> ABPError:
     if isinstance(error, UsageError):
         error.message = _blocking_text(error.message)
-    return shortened(error)
+    return with_short_traceback(error)
 
 
 def with_docstring_of(original: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from .. import artifacts, playwright as browsers, routing
-from .._internal.arguments import showing
+from .._internal.arguments import showing_options
 from ..artifacts._content import Durability
 from ..artifacts._hosts import FromHost
 from ..artifacts._ref import Scope
@@ -329,7 +329,7 @@ class ConnectOptions(CommonOptions, total=False):
 
 
 @with_docstring_of(async_connect)
-@showing(ConnectOptions, transport="auto", requested_capabilities=())
+@showing_options(ConnectOptions, transport="auto", requested_capabilities=())
 def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Connect as :func:`transports.connect`, whose docstring replaces this one."""
     __tracebackhide__ = True

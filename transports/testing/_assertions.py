@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from .._internal.arguments import checked
-from .._internal.lazy import needing
+from .._internal.lazy import requiring_extra
 from ..artifacts._ref import ArtifactRef
 from ..errors import UsageError
 from ..protocol._find_content import find
@@ -133,7 +133,7 @@ class Golden:
         return result
 
     def _compare_images(self, data: bytes, expected: bytes, golden: Path, tolerance: int, differing: float) -> str:
-        with needing("Pillow", "test"):
+        with requiring_extra("Pillow", "test"):
             import PIL.Image  # noqa: F401 - the functions below need it
 
         try:
@@ -281,7 +281,7 @@ def _mark_differences(actual: Image, golden_image: Image, tolerance: int) -> tup
 
 def _compare_pdfs(data: bytes, expected: bytes, golden: Path) -> str:
     """Return an empty text if the PDFs have the same texts."""
-    with needing("pypdfium2", "test"):
+    with requiring_extra("pypdfium2", "test"):
         from pypdfium2 import PdfiumError
 
     try:

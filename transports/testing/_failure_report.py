@@ -79,7 +79,7 @@ class FailureReport:
         lines: list[str] = []
         for watched in self._views:
             notes = (*watched.view.violations, *watched.view.warnings)[:5]
-            lines += [f"view: {plain_line(str(redactor.tree(note)))}" for note in notes]
+            lines += [f"view: {plain_line(str(redactor.redact_tree(note)))}" for note in notes]
         self._views.clear()
         return lines
 
@@ -227,7 +227,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _view_as_json(view: View) -> object:
-    return Redactor().tree(
+    return Redactor().redact_tree(
         {
             "capabilities": sorted(view.capabilities),
             "requests": [dataclasses.asdict(request) for request in view.requests],

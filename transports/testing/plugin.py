@@ -28,7 +28,7 @@ from urllib.parse import quote
 import pytest
 
 from .. import playwright as browsers, sync
-from .._internal.arguments import callers_traceback, shortened
+from .._internal.arguments import callers_traceback, with_short_traceback
 from ..errors import ABPError, ContextLost, UsageError
 from ..protocol._plain_text import is_page
 from ..sync._bridge import SHARED
@@ -223,7 +223,7 @@ def _leave_callers_lines(item: pytest.Item, call: pytest.CallInfo[None]) -> ABPE
     callers = callers_traceback(error.__traceback__)
     if callers is None:
         return error
-    call.excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers))
+    call.excinfo = pytest.ExceptionInfo.from_exception(with_short_traceback(error).with_traceback(callers))
     return None
 
 

@@ -36,7 +36,7 @@ from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
 from .._internal.arguments import checked
-from .._internal.tasks import MAX_DELAY, backoff_delay, begin, cancel_and_wait
+from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, start_task
 from ..base import Features, Transport
 from ..errors import (
     ABPError,
@@ -361,7 +361,7 @@ class WebSocketTransport(Transport):
         self._state = "connecting"
         self._connection = await self._connect()
         self._state = "open"
-        self._read_task = begin(self._keep_connected(self._connection), self._fail)
+        self._read_task = start_task(self._keep_connected(self._connection), self._close_after_bug)
 
     async def _connect(self) -> Connection:
         try:
@@ -401,7 +401,7 @@ class WebSocketTransport(Transport):
         self._state = "closed"
         self._events.put_nowait(None)
 
-    def _fail(self, error: BaseException) -> None:
+    def _close_after_bug(self, error: BaseException) -> None:
         """Called after a bug in the task that reads the connection."""
         self._connection = None
         self._state = "closed"

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import pybase64
 
 from ..errors import ProtocolError, UsageError
-from ..protocol._find_content import MAX_DEPTH, Place, declares_base64, replace
+from ..protocol._find_content import MAX_DEPTH, Place, declares_base64, replace_values
 from ..protocol._strict_json import MAX_JSON_DEPTH, MAX_LISTED, MAX_VALUES, decode_json, encode_json, objects_in
 from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
@@ -112,7 +112,7 @@ def encode_envelope(message: Message) -> bytes:
     payload: Any = message.payload
     if message.content:
         descriptors: dict[Place, object] = {item.path: to_descriptor(item.binary) for item in message.content}
-        payload = {**payload, "params": replace(payload["params"], descriptors)}
+        payload = {**payload, "params": replace_values(payload["params"], descriptors)}
 
     envelope: dict[str, object] = {"type": message.type, "timestamp": message.timestamp, "payload": payload}
     if message.id is not None:

@@ -52,7 +52,7 @@ class PendingReplies:
     def forget(self, message_id: str) -> None:
         """Stop waiting for a reply, after a timeout or a cancellation. A reply that still comes counts as late."""
         if self._waiting.pop(message_id, None) is not None:
-            self._end(message_id, "late")
+            self._remember_ended(message_id, "late")
 
     async def request(
         self, message: Message, send: Callable[[Message], Awaitable[None] | None], *, timeout: float
@@ -102,7 +102,7 @@ class PendingReplies:
             return "unknown"
 
         del self._waiting[message_id]
-        self._end(message_id, "duplicate")
+        self._remember_ended(message_id, "duplicate")
         if not future.done():
             future.set_result(message)
         return "delivered"
@@ -112,7 +112,7 @@ class PendingReplies:
         if message_id not in self._waiting:
             return
         _, future = self._waiting.pop(message_id)
-        self._end(message_id, "late")
+        self._remember_ended(message_id, "late")
         if not future.done():
             future.set_exception(error)
 
@@ -121,7 +121,7 @@ class PendingReplies:
         for message_id in tuple(self._waiting):
             self.fail(message_id, type(error)(error.message, details=error.details))
 
-    def _end(self, message_id: str, outcome: Literal["late", "duplicate"]) -> None:
+    def _remember_ended(self, message_id: str, outcome: Literal["late", "duplicate"]) -> None:
         self._ended[message_id] = outcome
         # They are remembered to distinguish late replies from unknown ones.
         max_remembered = 4096

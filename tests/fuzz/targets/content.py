@@ -92,10 +92,10 @@ def filename(data: bytes) -> None:
 def redaction(data: bytes) -> None:
     """A text, and JSON with names of secrets. Redacting twice changes nothing."""
     text = _text(data)
-    once = _REDACTOR.text(text)
-    assert _REDACTOR.text(once) == once
+    once = _REDACTOR.redact_text(text)
+    assert _REDACTOR.redact_text(once) == once
     tree = decode_json(data)
-    assert _REDACTOR.tree(_REDACTOR.tree(tree)) == _REDACTOR.tree(tree)
+    assert _REDACTOR.redact_tree(_REDACTOR.redact_tree(tree)) == _REDACTOR.redact_tree(tree)
 
 
 def spellings(data: bytes) -> None:
@@ -111,10 +111,10 @@ def spellings(data: bytes) -> None:
     secrets.add("FUZZ", secret)
     spelled = [*SPELLED.values()][data[0] % len(SPELLED)](secret)
     for text in (f"{around[:200]} {spelled} {around[:200]}", around):
-        shown = secrets.text(text)
+        shown = secrets.mask_text(text)
         assert "${SECRET:FUZZ}" in shown or text is around, text
-        assert secrets.tree({"a": [text], text: 1}) == {"a": [shown], shown: 1}
-        assert len(secrets.mask(content := text.encode("utf-8", "surrogatepass"))) == len(content)
+        assert secrets.mask_tree({"a": [text], text: 1}) == {"a": [shown], shown: 1}
+        assert len(secrets.mask_file(content := text.encode("utf-8", "surrogatepass"))) == len(content)
 
 
 def evidence(data: bytes) -> None:
@@ -125,7 +125,7 @@ def evidence(data: bytes) -> None:
         clean_body(text, mime_type, first)
         redactor = first.with_values()
         cleaned = clean_body(text, mime_type, redactor)
-        assert redactor.known.text(cleaned) == cleaned
+        assert redactor.known.mask_text(cleaned) == cleaned
     for event in read_lines(data):
         first = EvidenceRedactor()
         clean_event(event, first)

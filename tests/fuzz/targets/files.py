@@ -49,7 +49,7 @@ def recording(data: bytes) -> None:
     path = _file("recording", data)
     read_header(path)
     reader = Reader(path)
-    Recording(path, reader.header.fields).scrubber().text("pin=1")
+    Recording(path, reader.header.fields).scrubber().redact_text("pin=1")
     script = Script(reader)
     for action in script.actions:
         with suppress(ABPError):

@@ -17,7 +17,7 @@ from transports.playwright._received import Held, parse_event, parse_json, parse
 from transports.protocol._capabilities import Capabilities, deprecation_warnings, with_suggestions
 from transports.protocol._declarations import parse
 from transports.protocol._elicitation import default_answer
-from transports.protocol._find_content import MAX_DEPTH, field_of, find, replace
+from transports.protocol._find_content import MAX_DEPTH, field_of, find, replace_values
 from transports.protocol._heuristics import Heuristics
 from transports.protocol._payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
 from transports.protocol._strict_json import ValueCounter, decode_json, has_more_values, is_deeper
@@ -90,7 +90,7 @@ def _read_content(tree: object) -> None:
         if isinstance(item.binary, BinaryData) and isinstance(item.binary.content, bytes | Encoded):
             with suppress(ABPError):
                 item.binary.read()
-    replace(tree, dict.fromkeys(item.path for item in found))
+    replace_values(tree, dict.fromkeys(item.path for item in found))
 
 
 def capabilities(data: bytes) -> None:
@@ -168,9 +168,9 @@ def tools(data: bytes) -> None:
     aside = _streams.Aside()
     short = jsonrpc_message_adapter.validate_json(_streams._convert_event(None, aside, message), by_name=False)
     if isinstance(short, JSONRPCResponse):
-        whole = aside.take(short.result)
-        assert whole is not None and isinstance(whole["tools"], list) and aside.take(short.result) is None
-        assert aside.take(whole) is None
+        whole = aside.pop_original(short.result)
+        assert whole is not None and isinstance(whole["tools"], list) and aside.pop_original(short.result) is None
+        assert aside.pop_original(whole) is None
 
 
 def _result(work: Coroutine[Any, Any, _T]) -> _T:

@@ -27,7 +27,7 @@ from transports.errors import (
     UnsupportedBinary,
     UsageError,
 )
-from transports.protocol._find_content import Found, Place, find, find_values, replace
+from transports.protocol._find_content import Found, Place, find, find_values, replace_values
 from transports.protocol._heuristics import MIN_GUESSED, Heuristics, Signature
 from transports.protocol.binary import BinaryData, Broken, Download, Encoded, Handle
 from transports.routing import Router
@@ -772,20 +772,20 @@ def test_every_binary_is_found_once_and_replaced_in_place(tree: object) -> None:
     before = leaves(tree)
     assert {item.path for item in found} == {path for path, leaf in before.items() if isinstance(leaf, bytes)}
     assert all(item.binary == BinaryData(cast(bytes, before[item.path])) for item in found)
-    after = replace(tree, {item.path: f"ref {item.field}" for item in found})
+    after = replace_values(tree, {item.path: f"ref {item.field}" for item in found})
     assert find(after) == [] and leaves(tree) == before
     assert leaves(after) == before | {item.path: f"ref {item.field}" for item in found}
 
 
 @given(TREES)
 def test_replacing_nothing_returns_same_tree(tree: object) -> None:
-    assert replace(tree, {}) is tree
-    assert replace(tree, {(): 1}) == 1
+    assert replace_values(tree, {}) is tree
+    assert replace_values(tree, {(): 1}) == 1
 
 
 def test_replace_shares_untouched_subtrees() -> None:
     tree = {"a": [1, [2]], "b": {"c": 3}, "t": (1, 2)}
-    copy = cast(dict[str, object], replace(tree, {("a", 0): "x", ("t", 1): "y"}))
+    copy = cast(dict[str, object], replace_values(tree, {("a", 0): "x", ("t", 1): "y"}))
     assert copy == {"a": ["x", [2]], "b": {"c": 3}, "t": [1, "y"]}
     assert copy["b"] is tree["b"] and cast(list[object], copy["a"])[1] is tree["a"][1]  # type: ignore[index]
 
@@ -793,13 +793,13 @@ def test_replace_shares_untouched_subtrees() -> None:
 def test_binary_under_non_string_keys_is_found_and_replaced() -> None:
     tree = {1: b"x", None: b"y"}
     assert [found.field for found in find(tree)] == ["1", "None"]
-    assert replace(tree, {found.path: 0 for found in find(tree)}) == {1: 0, None: 0}
+    assert replace_values(tree, {found.path: 0 for found in find(tree)}) == {1: 0, None: 0}
 
 
 @pytest.mark.parametrize("place", [("b",), ("a", 1), ("a", "0"), ("a", 0, "x")])
 def test_replacing_missing_place_raises_key_error(place: Place) -> None:
     with pytest.raises(KeyError, match="no place"):
-        replace({"a": [1]}, {place: 0, ("a", 0): 0} if place[-1] != "x" else {place: 0})
+        replace_values({"a": [1]}, {place: 0, ("a", 0): 0} if place[-1] != "x" else {place: 0})
 
 
 def test_content_text_is_not_in_repr() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from tests.support.rows import each_row
 from transports.errors import UsageError
-from transports.protocol._find_content import Found, replace
+from transports.protocol._find_content import Found, replace_values
 from transports.protocol._params import prepare_params, set_path
 from transports.protocol.binary import BinaryData, LocalFile
 
@@ -54,7 +54,7 @@ def test_prepare_params_finds_files_and_binary_data_anywhere(tmp_path: Path) -> 
 
 def test_found_places_match_prepared_tree() -> None:
     prepared, found = prepare_params({"a.b": [{"c": b"1"}], "d": b"2"})
-    replaced = replace(prepared, {item.path: item.field for item in found})
+    replaced = replace_values(prepared, {item.path: item.field for item in found})
     assert replaced == {"a.b": [{"c": "a\\.b.0.c"}], "d": "d"}
 
 

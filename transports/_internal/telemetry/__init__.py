@@ -58,9 +58,9 @@ def annotate(attributes: Attributes) -> None:
         _tracing.annotate(attributes)
 
 
-def fail(error_type: str) -> None:
+def mark_span_failed(error_type: str) -> None:
     if _tracing is not None:
-        _tracing.fail(error_type)
+        _tracing.mark_span_failed(error_type)
 
 
 def continue_trace(carrier: Mapping[str, str]) -> AbstractContextManager[object]:

@@ -43,13 +43,13 @@ class OtelTracing:
             try:
                 yield
             except BaseException as error:
-                self.fail(error_type(error))
+                self.mark_span_failed(error_type(error))
                 raise
 
     def annotate(self, attributes: Attributes) -> None:
         trace.get_current_span().set_attributes(dict(attributes))
 
-    def fail(self, error_type: str) -> None:
+    def mark_span_failed(self, error_type: str) -> None:
         current = trace.get_current_span()
         current.set_attribute("error.type", error_type)
         current.set_status(StatusCode.ERROR)

@@ -22,7 +22,7 @@ from ..._internal.tasks import in_thread
 from ...errors import StoreError, StoreFull, StoreUnavailable, UsageError
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from .._content import Description, Follower, Meter, measure_file
-from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
+from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder_advice, read_at, user_name, write_all
 from .._ref import ID, ArtifactRef, Metadata, Problem, Scope, damaged, damaged_metadata, not_found
 from .._retention import Entry, Removal, Retention
 from ._blobs import BlobStore
@@ -310,7 +310,7 @@ class LocalStore(ArtifactStore):
         if total and free - more < self._min_free:
             raise StoreFull(
                 f"cannot store more in {self.root}: {free:,} bytes of the disk are free, and {self._min_free:,} are "
-                f"kept free (ABP_MIN_FREE_DISK); delete artifacts (abp artifacts gc), or {other_folder()}",
+                f"kept free (ABP_MIN_FREE_DISK); delete artifacts (abp artifacts gc), or {other_folder_advice()}",
                 details={"folder": str(self.root), "free": free, "min_free": self._min_free},
             )
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 
 from ..._internal.files import regular_file
 from ...errors import StoreError, UsageError, spelled
-from .._files import is_link, open_file, other_folder, retry_while_in_use, try_lock, user_name, write_all
+from .._files import is_link, open_file, other_folder_advice, retry_while_in_use, try_lock, user_name, write_all
 
 _SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE_FLAGS
@@ -296,7 +296,7 @@ class Tree:
             owner = folder.owner()
             if owner is not None:
                 raise StoreError(
-                    f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}"
+                    f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder_advice()}"
                 )
         return folder
 
@@ -318,7 +318,7 @@ def _not_a_folder(path: Path) -> StoreError:
             f"{path} is a symlink and is not followed: remove it, or name the real folder "
             f"({path.resolve()}) with ABP_OUTPUT_DIR or {spelled('store=')}"
         )
-    return StoreError(f"{path} is not a folder; remove it, or {other_folder()}")
+    return StoreError(f"{path} is not a folder; remove it, or {other_folder_advice()}")
 
 
 def remove_files(tree: Tree, files: Iterable[str]) -> None:

@@ -364,7 +364,7 @@ class Catalog:
 
     # --- all artifacts ------------------------------------------------------------------------------------------------
 
-    async def all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
+    async def all_metadata(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
         """Return the oldest first. Ids of unreadable metadata are added to ``unreadable``."""
         covered: list[Metadata] = []
         async for page in self._listing():
@@ -389,7 +389,7 @@ class Catalog:
 
     async def entries(self, scope: Scope) -> list[Entry]:
         entries = []
-        for metadata in await self.all(scope):
+        for metadata in await self.all_metadata(scope):
             used = max(metadata.stored, self._used.get(metadata.id, 0.0))
             entries.append(Entry(metadata.id, metadata.size_bytes, metadata.stored, used, metadata.scope))
         return entries
@@ -397,7 +397,7 @@ class Catalog:
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
         return await self.entries(scope)
 
-    async def find(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None] | None:
+    async def find_page(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None] | None:
         """Return one page, the newest first, and the cursor of the next one; ``None`` without an index."""
         return None
 
@@ -408,11 +408,11 @@ class Catalog:
     async def compare(self) -> ReindexReport:
         """Compare the index, if there is one, with all metadata objects, and correct it."""
         unreadable: list[str] = []
-        readable = await self.all(Scope(), unreadable)
+        readable = await self.all_metadata(Scope(), unreadable)
         return ReindexReport(len(readable), (), tuple(unreadable))
 
     async def contents(self) -> set[str]:
-        return {metadata.blob for metadata in await self.all(Scope())}
+        return {metadata.blob for metadata in await self.all_metadata(Scope())}
 
     async def _listing(self) -> AsyncIterator[dict[str, str]]:
         """Yield the ETags of the metadata objects in the bucket by their ids, a page at a time."""
@@ -506,17 +506,17 @@ class IndexedCatalog(Catalog):
 
     # --- all artifacts ------------------------------------------------------------------------------------------------
 
-    async def all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
+    async def all_metadata(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
         newest_first: list[Metadata] = []
         cursor: str | None = None
         while True:
-            page, cursor = await self.find(scope, Query(limit=LIMITS.page, cursor=cursor))
+            page, cursor = await self.find_page(scope, Query(limit=LIMITS.page, cursor=cursor))
             newest_first += page
             if cursor is None:
                 return newest_first[::-1]
 
-    async def find(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None]:
-        return await self._query_index(lambda: self._index.find(scope, query))
+    async def find_page(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None]:
+        return await self._query_index(lambda: self._index.find_page(scope, query))
 
     async def entries(self, scope: Scope) -> list[Entry]:
         return await self._query_index(lambda: self._index.entries(scope))
@@ -548,7 +548,7 @@ class IndexedCatalog(Catalog):
             records = await self._read_all(changed, unreadable)
             read = {record.metadata.id for record in records}
             missing = [key for key in changed if key not in read]
-            await self._index.correct(records, missing, e_tags)
+            await self._index.apply_differences(records, missing, e_tags)
             wrong += [record.metadata.id for record in records if e_tags.get(record.metadata.id) != record.e_tag]
             listed.update(page)
         return listed, wrong
@@ -585,7 +585,7 @@ class IndexedCatalog(Catalog):
                 changed = [
                     record for record in records if not record.e_tag or e_tags.get(record.metadata.id) != record.e_tag
                 ]
-            await self._index.correct(changed, missing, e_tags)
+            await self._index.apply_differences(changed, missing, e_tags)
         return gone
 
     async def _query_index(self, query: Callable[[], Awaitable[T]]) -> T:
@@ -614,7 +614,7 @@ class IndexedCatalog(Catalog):
                 logger.info("the index of %s is built from its metadata, which takes a while", self._bucket.url)
                 await self.compare()
 
-            unsettled = await self._index.announced(LIMITS.interval)
+            unsettled = await self._index.unsettled_ids(LIMITS.interval)
             await self._correct([*missed, *unsettled])
             await self._index.drop_old_announcements(LIMITS.given_up)
             await self._correct_noted_changes()

@@ -227,7 +227,7 @@ class StoreIndex:
 
         await self._run(work)
 
-    async def correct(self, records: Sequence[Indexed], gone: Iterable[str], e_tags: dict[str, str]) -> None:
+    async def apply_differences(self, records: Sequence[Indexed], gone: Iterable[str], e_tags: dict[str, str]) -> None:
         """A row whose ETag is no longer the one in ``e_tags`` stays: a writer changed it since."""
         new = [record for record in records if record.metadata.id not in e_tags]
         changed = [record for record in records if record.metadata.id in e_tags]
@@ -257,7 +257,7 @@ class StoreIndex:
 
     # --- completeness of the index ------------------------------------------------------------------------------------
 
-    async def announced(self, seconds: float) -> list[str]:
+    async def unsettled_ids(self, seconds: float) -> list[str]:
         """Return the ids with a change announced at least ``seconds`` ago and not settled: the writer may have died."""
         sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now_sql} - ?"
         return [str(key) for (key,) in await self._select(sql, seconds)]
@@ -304,7 +304,7 @@ class StoreIndex:
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
-    async def find(self, scope: Scope, query: Query) -> tuple[list[Metadata], str | None]:
+    async def find_page(self, scope: Scope, query: Query) -> tuple[list[Metadata], str | None]:
         """Return the readable artifacts of one page, the newest first, and the cursor of the next page."""
         text, values = query_condition(scope, query)
         sql = f"SELECT metadata, id, created FROM abp_artifacts_1 WHERE store = ?{text} ORDER BY created DESC, id DESC"

@@ -149,10 +149,10 @@ class ObjectStore(ArtifactStore):
         return metadata.ref(), metadata.stored
 
     async def _list_artifacts(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
-        return [(metadata.ref(), metadata.stored) for metadata in await self._catalog.all(scope)]
+        return [(metadata.ref(), metadata.stored) for metadata in await self._catalog.all_metadata(scope)]
 
     async def _find_page(self, query: Query) -> Page:
-        result = await self._catalog.find(self.scope, query)
+        result = await self._catalog.find_page(self.scope, query)
         if result is None:
             return await super()._find_page(query)
         page, cursor = result

@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from ..._internal.lazy import needing
+from ..._internal.lazy import requiring_extra
 
-with needing("the MCP SDK", "mcp"):
+with requiring_extra("the MCP SDK", "mcp"):
     from .. import _wire as _wire
 
 from ._host import read_profile

@@ -448,7 +448,7 @@ class Host:
 
         match request:
             case Initialize():
-                return self._begin(request, params)
+                return self._answer_initialize(request, params)
             case OpenLink(url=url):
                 is_granted = _is_web_address(url) and await _is_granted(self._handlers.on_open_link, url)
                 return self._record("open-link", params, _decision_result(is_granted))
@@ -497,7 +497,7 @@ class Host:
             case "ui/notifications/request-teardown", _:
                 self.warn("the view asked to be closed")
 
-    def _begin(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
+    def _answer_initialize(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
         # A second ui/initialize changes nothing that was agreed.
         if not self.has_begun:
             self.has_begun = True

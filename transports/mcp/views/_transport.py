@@ -310,7 +310,7 @@ class ViewTransport(PageTransport):
 
     # --- messages of the view -----------------------------------------------------------------------------------------
 
-    async def tell(self, method: str, params: Mapping[str, object]) -> None:
+    async def notify_view(self, method: str, params: Mapping[str, object]) -> None:
         text = await _encode_text(params)
         if self._frame is None:
             raise Disconnected("the view is not open now; it is being opened again")
@@ -326,7 +326,7 @@ class ViewTransport(PageTransport):
         except PlaywrightError as error:
             reason = first_line(error)
             raise Disconnected(f"the view's page was closed, or the view navigated away ({reason})") from None
-        await self.tell("ui/notifications/host-context-changed", changed)
+        await self.notify_view("ui/notifications/host-context-changed", changed)
 
     def _on_event(self, kind: str, payload: Any) -> None:
         if isinstance(payload, ViewMessage):
@@ -357,7 +357,7 @@ class ViewTransport(PageTransport):
         if host.context.display_mode != self._shown_mode:
             self._shown_mode = host.context.display_mode
             with contextlib.suppress(TransportError):
-                await self.tell("ui/notifications/host-context-changed", {"displayMode": self._shown_mode})
+                await self.notify_view("ui/notifications/host-context-changed", {"displayMode": self._shown_mode})
 
     async def _respond(self, agent: PageAgent, message: ViewMessage, answer: Mapping[str, object]) -> None:
         with contextlib.suppress(TransportError):  # the view has gone

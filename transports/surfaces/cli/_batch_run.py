@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
-from ..._internal.tasks import begin, in_thread
+from ..._internal.tasks import in_thread, start_task
 from ...artifacts._opening import open_store
 from ...batch._batch import Engine, LocalEngine, add_input, export_files, open_run
 from ...batch._files import export_run, input_notes, require_input, spool_stream
@@ -196,7 +196,7 @@ async def _work_off(
     engine = make_engine(ledger, progress)
 
     with draining(partial(loop.call_soon_threadsafe, _drain, engine)) as signalled, progress:
-        updating = begin(progress.keep_updating())
+        updating = start_task(progress.keep_updating())
         try:
             async with _serving_metrics(metrics):
                 report = await engine.run()

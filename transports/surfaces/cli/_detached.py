@@ -47,7 +47,7 @@ _Call = Annotated[str, typer.Argument(metavar="CALL", help="Its id, as `abp call
 async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
     """List the calls, newest first."""
     async with open_server(server, token) as client:
-        calls = await client.calls()
+        calls = await client.list_detached()
     if as_json:
         print_json({"success": True, "calls": calls})
         return
@@ -221,7 +221,7 @@ class ServerClient:
             )
         return str(stored["artifacts"][0]["id"])
 
-    async def calls(self) -> list[Mapping[str, Any]]:
+    async def list_detached(self) -> list[Mapping[str, Any]]:
         listed = await self._request("GET", "/calls?limit=1000")
         return [call for call in listed["calls"] if call["detached"]]
 

@@ -76,7 +76,7 @@ def _gather(name: str, annotation: Any, values: Mapping[str, Any]) -> Any:
     return annotation(**{field: _gather(field, hint, values) for field, hint in hints.items()})  # type: ignore[operator]
 
 
-def attached_to(attach: bool, cdp_url: str | None) -> str | None:
+def resolve_cdp_url(attach: bool, cdp_url: str | None) -> str | None:
     """Return the address of the browser that ``--attach`` finds, or ``cdp_url`` without ``--attach``."""
     if not attach:
         return cdp_url
@@ -334,7 +334,7 @@ class ConnectionOptions:
             "browser": self.browser,
             "profile": self.profile,
             "storage_state": self.storage_state,
-            "cdp_url": attached_to(self.attach, self.cdp_url),
+            "cdp_url": resolve_cdp_url(self.attach, self.cdp_url),
             "browser_server": self.browser_server,
             "adapter": self.adapter,
             "headers": headers_of(self.token, self.header or ()),

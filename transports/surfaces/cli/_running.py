@@ -42,7 +42,7 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PlainFormatter("abp: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
-    configure()
+    configure_telemetry()
     # asyncio logs long warnings about pending tasks when a driver is killed.
     if level != "DEBUG":
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -50,7 +50,7 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
     try:
         return asyncio.run(_until_stopped(work()))
     finally:
-        finish()
+        flush_telemetry()
 
 
 async def _until_stopped(work: Coroutine[object, object, T]) -> T:
@@ -107,7 +107,7 @@ _DEFAULTS = {
 }
 
 
-def configure() -> None:
+def configure_telemetry() -> None:
     """Do nothing in a program that ``opentelemetry-instrument`` started, which has done it."""
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
@@ -133,7 +133,7 @@ def configure() -> None:
     _configured = True
 
 
-def finish() -> None:
+def flush_telemetry() -> None:
     if not _configured:
         return
     # OpenTelemetry logs every failed attempt.

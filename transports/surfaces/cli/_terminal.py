@@ -112,7 +112,7 @@ class _History(FileHistory):
     def store_string(self, string: str) -> None:
         redactor = Redactor()
         names_secret = any(redactor.is_secret(key) for key in _KEYS.findall(string))
-        has_secret = names_secret or redactor.text(string) != string
+        has_secret = names_secret or redactor.redact_text(string) != string
         if not string.startswith(" ") and not has_secret:
             with suppress(OSError):
                 super().store_string(string)

@@ -30,8 +30,8 @@ from ..._internal.telemetry import (
     annotate,
     continue_trace,
     error_type,
-    fail,
     is_tracing,
+    mark_span_failed,
     record,
     use_global_providers,
 )
@@ -177,7 +177,7 @@ class Bridge:
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         user = self._user_of(ctx)
-        await user.ready(_READY_TIMEOUT)
+        await user.wait_until_connected(_READY_TIMEOUT)
 
         fixed = {name: tool for name, tool in self._fixed_tools.items() if self.options.shows(name)}
         if not has_views(user.apps):
@@ -201,7 +201,7 @@ class Bridge:
     ) -> Answer:
         """Any error of the call is returned as a result, so that the model reads it."""
         user = self._user_of(ctx)
-        connect_problem = await user.ready()
+        connect_problem = await user.wait_until_connected()
         arguments: dict[str, Any] = params.arguments or {}
         tool = self._find_tool(user, params.name)
         tools = Tools(user, ctx, params, reporter)
@@ -224,7 +224,7 @@ class Bridge:
             unexpected = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
             return error_result(unexpected, self.options.max_answer_bytes, self._describer)
         finally:
-            user.touch()
+            user.mark_used()
 
     def _find_tool(self, user: User, name: str) -> types.Tool | CapabilityTool:
         fixed_tool = self._fixed_tools.get(name)
@@ -284,7 +284,7 @@ class Bridge:
             raise
 
     async def _read_from_apps(self, user: User, uri: str) -> types.ReadResourceResult:
-        await user.ready()
+        await user.wait_until_connected()
         try:
             return await read_app_resource(_apps_in_scope(user), uri, self.options.max_resource_bytes, self._describer)
         finally:
@@ -292,7 +292,7 @@ class Bridge:
 
     async def _list_prompts(self, ctx: Context, _: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         user = self._user_of(ctx)
-        await user.ready(_READY_TIMEOUT)
+        await user.wait_until_connected(_READY_TIMEOUT)
         descriptions = {
             "capability": "What the app should do: one of its capabilities.",
             "parameter": "A parameter of the capability, whose value is given.",
@@ -314,7 +314,7 @@ class Bridge:
 
     async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         user = self._user_of(ctx)
-        await user.ready()
+        await user.wait_until_connected()
         return _write_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
 
     async def _complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
@@ -531,7 +531,7 @@ async def _measure_request(
         labels["error.type"] = str(error.error.code) if isinstance(error, MCPError) else error_type(error)
         if not is_tracing():
             raise
-        fail(labels["error.type"])
+        mark_span_failed(labels["error.type"])
         return _Failed(error)
     finally:
         if ctx.method == "tools/call":

@@ -22,7 +22,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from ..._internal.tasks import begin, cancel_and_wait
+from ..._internal.tasks import cancel_and_wait, start_task
 from ...protocol._elicitation import (
     DECLINED,
     Question as AppQuestion,
@@ -166,7 +166,7 @@ class ProgressReporter:
         if not self._ctx.meta or "progress_token" not in self._ctx.meta:
             yield
             return
-        sending = begin(self._send_heartbeats())
+        sending = start_task(self._send_heartbeats())
         try:
             yield
         finally:
@@ -251,7 +251,7 @@ class ToolCall:
                 if self.question is not None and is_modern(ctx):
                     return self.question
                 if self.question is not None and self._asking is None:
-                    self._asking = begin(self._ask_client(ctx, self.question))
+                    self._asking = start_task(self._ask_client(ctx, self.question))
                 if not await self._wait_for_event(deadline):
                     break
             return None

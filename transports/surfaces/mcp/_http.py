@@ -37,14 +37,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..._internal.files import read_regular
-from ..._internal.tasks import begin, cancel_and_wait
+from ..._internal.tasks import cancel_and_wait, start_task
 from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
 from ...artifacts._ref import Scope as ArtifactScope
 from ...errors import ProtocolError, UsageError, first_line
 from ...protocol._plain_text import is_address, is_loopback, is_page, origin_of, plain_line
 from ...protocol._strict_json import decode_json, members_of
 from ...protocol.messages import package_version
-from ..shared._listening import Connections, cannot_listen, counted, holder_of, url_host
+from ..shared._listening import Connections, cannot_listen, counting, holder_of, url_host
 from ._bridge import Bridge
 from ._messages import MessageCheck, error_body, receive_again
 from ._options import Options
@@ -182,7 +182,7 @@ class UserLimits:
             await _limit_response(message)(scope, receive, send)
             return
 
-        with counted(self._requests, user):
+        with counting(self._requests, user):
             await self._serve_user(user, scope, receive, send)
 
     async def _serve_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,7 +226,7 @@ class UserLimits:
                     sessions[opened] = 0
             await send(message)
 
-        with counted(self._opening, user):
+        with counting(self._opening, user):
             await self._app(scope, receive, send_and_note_session)
         await self._end_idle_sessions(sessions, scope)
 
@@ -310,7 +310,7 @@ async def serve_http(
 
     @asynccontextmanager
     async def running() -> AsyncIterator[None]:
-        retiring = begin(bridge.retire_idle())
+        retiring = start_task(bridge.retire_idle())
         try:
             with exposition.recording():
                 yield

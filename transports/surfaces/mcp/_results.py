@@ -45,7 +45,7 @@ from ...routing._result import Result, answered_files
 from ...session._call import CallStatus
 from ...session._events import CallFinished
 from ..shared._activity import CallRecord, call_record
-from ..shared._apps import App, run_listed
+from ..shared._apps import App, run_as_pending
 from ..shared._capability_tools import Advice, error_lines
 from ..shared._detached import MAX_AGE, KeptCall, MakeContent
 from ..shared._previews import ImageLimits, Picture, read_pictures, read_texts
@@ -311,7 +311,7 @@ class DetachedTools:
         record = call_record(app, call.id, capability, detached=True)
 
         async def begin() -> Result:
-            call.task = asyncio.ensure_future(run_listed(app.pending_calls, call, work))
+            call.task = asyncio.ensure_future(run_as_pending(app.pending_calls, call, work))
             return await call.task
 
         call.on_question = partial(self._user.calls.question_changed, call.id)
@@ -321,7 +321,7 @@ class DetachedTools:
         text = f"Started: call {call.id} of {plain_line(capability)}.\nabp_result has its result; abp_cancel ends it."
         return text_result(text, {"success": True, **_record_document(record)}, self._max_answer_bytes)
 
-    async def adopt(self, call: ToolCall, app: App, capability: str) -> dict[str, object]:
+    async def detach(self, call: ToolCall, app: App, capability: str) -> dict[str, object]:
         record = call_record(app, call.id, capability, detached=True)
         call.detached = True
         call.on_question = partial(self._user.calls.question_changed, call.id)

@@ -21,7 +21,7 @@ from ...protocol._plain_text import is_address, plain_line, plain_text, plain_tr
 from ...protocol.messages import Message
 from ...protocol.schema import repair_arguments, tool_arguments
 from ...routing._result import Result
-from ..shared._apps import App, Apps, run_listed
+from ..shared._apps import App, Apps, run_as_pending
 from ..shared._capability_tools import app_arguments, parameters_line, tool_name
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._files import ArtifactTools, with_files
@@ -204,7 +204,7 @@ class Tools:
             )
         # Only the call of an app has a timeout.
         assert app is not None
-        return await self._detached.adopt(call, app, capability)
+        return await self._detached.detach(call, app, capability)
 
     def _begin_or_resume(
         self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]]
@@ -216,7 +216,7 @@ class Tools:
 
         call = ToolCall(self._ctx)
         pending = self._user.pending_calls if app is None else app.pending_calls
-        call.task = asyncio.ensure_future(run_listed(pending, call, work))
+        call.task = asyncio.ensure_future(run_as_pending(pending, call, work))
         return call
 
     async def _finished_result(self, call: ToolCall, app: App | None) -> CallToolResult:

@@ -493,7 +493,7 @@ class User:
         message = cast(JSONValue, plain_tree({"event": event, "data": data}))
         await self.subscribers.log(level, f"abp.{app.key}", message, ctx)
 
-    async def ready(self, timeout: float | None = None) -> str | None:
+    async def wait_until_connected(self, timeout: float | None = None) -> str | None:
         """Return the targets of the options that failed, and the reasons, as a text; otherwise ``None``."""
         if not self._connecting:
             return None
@@ -540,7 +540,7 @@ class User:
 
     # --- activity of the user -----------------------------------------------------------------------------------------
 
-    def touch(self) -> None:
+    def mark_used(self) -> None:
         """Called at the beginning and the end of each request. The first one connects the apps of the options."""
         self._last_used = time.monotonic()
         if not self._dormant:
@@ -596,7 +596,7 @@ class Users:
             store = self.store.scoped(Scope(tenant=session, user=name))
             self._make_room(name)
             self._users[key] = User(self, name, store)
-        self._users[key].touch()
+        self._users[key].mark_used()
         return self._users[key]
 
     def count_apps(self, name: str) -> int:

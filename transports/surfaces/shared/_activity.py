@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from ..._internal.recent import Recent
-from ..._internal.tasks import begin, cancel_and_wait
+from ..._internal.tasks import cancel_and_wait, start_task
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef, Scope
 from ...errors import ABPError
@@ -385,7 +385,7 @@ class StoreWatcher:
         if self._task is None:
             self._change_token = await self._read_token()
             self._last_listing = _changeable_parts(await self._store.list())
-            self._task = begin(self._watch())
+            self._task = start_task(self._watch())
 
     async def aclose(self) -> None:
         """Idempotent; :meth:`start` may be called again."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from ... import batch
-from ..._internal.tasks import begin, cancel_and_wait, spawn
+from ..._internal.tasks import cancel_and_wait, spawn, start_task
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import Scope
 from ...errors import Disconnected, UsageError
@@ -71,7 +71,7 @@ class PendingCall(Protocol):
 C = TypeVar("C", bound=PendingCall)
 
 
-async def run_listed(
+async def run_as_pending(
     pending: list[PendingCall], call: C, work: Callable[[C], Coroutine[object, object, Result]]
 ) -> Result:
     pending.append(call)
@@ -135,7 +135,7 @@ class App:
     async def _keep_open(self, on_event: Callable[[App, Event], object]) -> None:
         """Open the session, and close it in the same task when :meth:`aclose` asks for it."""
         async with self.session as session, session.events() as events:
-            forwarding = begin(self._forward_events(events, on_event))
+            forwarding = start_task(self._forward_events(events, on_event))
             self._opened.set_result(None)
             try:
                 await self._stop.wait()

@@ -25,7 +25,7 @@ from typing import NamedTuple, Self, TypeVar, cast
 from pydantic import TypeAdapter
 
 from ..._internal.database import Cursor, Transactions, Value
-from ..._internal.tasks import begin, wait_despite_cancel
+from ..._internal.tasks import start_task, wait_despite_cancel
 from ...artifacts._base import ArtifactStore
 from ...artifacts._files import belongs_to_us, others_may_read
 from ...artifacts._ref import Scope
@@ -400,7 +400,7 @@ class DetachedCalls:
         live = self._live[record.id] = LiveCall(record, pending)
         if self._activity is not None:
             self._activity.call_started(record)
-        live.task = begin(self._run_call(live, work, content))
+        live.task = start_task(self._run_call(live, work, content))
         return live
 
     async def _run_call(self, live: LiveCall, work: Awaitable[Result], content: MakeContent | None) -> None:

@@ -88,7 +88,7 @@ def holder_of(token: str, holders: Mapping[str, T]) -> T | None:
 
 
 @contextmanager
-def counted(counter: Counter[T], key: T) -> Iterator[None]:
+def counting(counter: Counter[T], key: T) -> Iterator[None]:
     counter[key] += 1
     try:
         yield

@@ -23,7 +23,7 @@ from ...protocol._times import iso_utc
 from ...session._app_tables import settings_error
 from ...session._evidence import checked_evidence
 from ...session._settings import require_known
-from ..shared._listening import base_url, counted, holder_of, hostname
+from ..shared._listening import base_url, counting, holder_of, hostname
 from ._responses import RequestRefused, json_response, read_json, scope_in, seconds_in
 
 
@@ -223,7 +223,7 @@ class Access:
             if self._requests[visitor.scope] >= self._max_requests and not visitor.operator:
                 message = f"your limit of {self._max_requests} running requests is reached; wait for one to end"
                 raise RequestRefused(429, "LIMIT_REACHED", message)
-            with counted(self._requests, visitor.scope):
+            with counting(self._requests, visitor.scope):
                 return await handler(request, visitor)
 
         return handle

@@ -54,7 +54,7 @@ class ArtifactRoutes:
         """The signed link replaces a token. Answers 410 for an expired link, and 404 for one of another artifact."""
         artifact_id = request.match_info["id"]
         try:
-            opens = self._parts.signer.link_opens(request.query["link"], artifact_id)
+            opens = self._parts.signer.is_link_to(request.query["link"], artifact_id)
         except Expired as error:
             raise RequestRefused(410, error.code, f"this link is not valid: {error.message}") from None
         if not opens:

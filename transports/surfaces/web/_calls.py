@@ -26,7 +26,7 @@ from ...routing._given_files import GivenFile, accept_files
 from ...routing._result import Result
 from ...session._named_apps import is_app_name
 from ..shared._activity import CallRecord, LogGap, Subject, call_record
-from ..shared._apps import App, run_listed
+from ..shared._apps import App, run_as_pending
 from ..shared._detached import DetachedCalls
 from ._access import Visitor
 from ._parts import Parts
@@ -272,7 +272,7 @@ class CallRoutes:
                 return self._views.call(app, capability, params, timeout, call.key)
             return app.session.call(capability, params, timeout=timeout, call_id=call.key)
 
-        await self._calls.start(record, call, run_listed(app.pending_calls, call, call_app))
+        await self._calls.start(record, call, run_as_pending(app.pending_calls, call, call_app))
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:

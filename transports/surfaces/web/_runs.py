@@ -19,7 +19,7 @@ from aiohttp import web
 
 from ..._internal.files import read_regular
 from ..._internal.redaction import Redactor
-from ..._internal.tasks import begin, cancel_and_wait, in_thread
+from ..._internal.tasks import cancel_and_wait, in_thread, start_task
 from ...artifacts._base import ArtifactStore
 from ...artifacts._opening import open_store
 from ...batch._jobs import State
@@ -103,7 +103,7 @@ class ServedRuns:
         run = self._open[run_id]
         run.last_used = time.monotonic()
         if self._watching is None:
-            self._watching = begin(self._watch_runs())
+            self._watching = start_task(self._watch_runs())
         return run
 
     async def artifact(self, artifact_id: str) -> StoredArtifact | None:
@@ -350,7 +350,7 @@ def _job_document(row: Row) -> dict[str, object]:
 
 def _shown_values(values: Mapping[str, object]) -> str:
     """Return indented JSON without secrets, cut after 20,000 characters."""
-    redacted = Redactor().tree(dict(values))
+    redacted = Redactor().redact_tree(dict(values))
     text = msgspec.json.format(encode_json(redacted), indent=2).decode()
     max_chars = 20_000
     if len(text) <= max_chars:

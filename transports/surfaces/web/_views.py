@@ -380,7 +380,7 @@ class ViewRoutes:
         live = self._find_by_name(name)
         resource = (request.method, request.path_qs)
         if live is not None and resource == ("POST", report_path):
-            return await _take_report(live, request)
+            return await _keep_report(live, request)
         if live is None or resource != ("GET", "/"):
             raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
 
@@ -408,7 +408,7 @@ def _read_exception(view: asyncio.Future[LiveView]) -> None:
         view.exception()
 
 
-async def _take_report(live: LiveView, request: web.Request) -> web.Response:
+async def _keep_report(live: LiveView, request: web.Request) -> web.Response:
     """Keep a browser's report about a policy (CSP 5.3), 50 at most. A view can forge one: it is shown as text."""
     match await read_json(request, "application/csp-report", 64 << 10):
         case {"csp-report": {"effective-directive": str(directive), "blocked-uri": str(blocked)}}:

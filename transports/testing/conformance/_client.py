@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ..._internal.tasks import begin, cancel_and_wait
+from ..._internal.tasks import cancel_and_wait, start_task
 from ...artifacts._memory import NoneStore
 from ...base import Transport
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError, UnsupportedBinary
@@ -73,7 +73,7 @@ class Client:
         transport = self._make_transport()
         await transport.__aenter__()
         self._transport = transport
-        self._listener = begin(self._listen(transport))
+        self._listener = start_task(self._listen(transport))
 
     async def disconnect(self) -> None:
         if self._listener is not None:

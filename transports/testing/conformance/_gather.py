@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from websockets.exceptions import ConnectionClosed
 
-from ..._internal.lazy import needing
+from ..._internal.lazy import requiring_extra
 from ...base import Transport
 from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line, spelled
 from ...playwright._browser import Browser
@@ -236,7 +236,7 @@ async def _gather_from_server(evidence: Evidence, plan: Plan, options: ConnectOp
     if options.storage_state:
         reject_options({"storage_state": options.storage_state}, f"an MCP server; give {spelled('headers=')}")
     try:
-        with needing("the MCP SDK", "mcp"):
+        with requiring_extra("the MCP SDK", "mcp"):
             from ._gather_views import gather_views
     except ImportError as error:
         raise UsageError(f"an MCP server: {error}") from error

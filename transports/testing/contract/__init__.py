@@ -21,9 +21,9 @@ import asyncio
 from collections.abc import Mapping
 from importlib import import_module
 
-from ..._internal.lazy import needing
+from ..._internal.lazy import requiring_extra
 
-with needing("pytest", "test"):
+with requiring_extra("pytest", "test"):
     import pytest
 
 from ...errors import ABPError, UsageError

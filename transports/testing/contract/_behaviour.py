@@ -122,7 +122,7 @@ async def running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]
         await asyncio.wait((task,), timeout=10)
 
 
-async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:
+async def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:
     try:
         async with asyncio.timeout(seconds):
             while not condition():
@@ -131,7 +131,7 @@ async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.
         raise AssertionError(f"{what}: not within {seconds:g} s") from None
 
 
-def value(tree: object, *path: str | int) -> Any:
+def value_at(tree: object, *path: str | int) -> Any:
     for step in path:
         try:
             tree = tree[step]  # type: ignore[index]
@@ -152,7 +152,7 @@ def initialize_request() -> Message:
     return Message("initialize", initialize_params("contract"), id="initialize")
 
 
-def call(capability: str, key: str, **params: object) -> Message:
+def call_message(capability: str, key: str, **params: object) -> Message:
     """``key`` is the callId, the progressToken and the message's id."""
     options = {"callId": key, "progressToken": key, "timeout": 30_000}
     return Message("capabilities/call", {"capability": capability, "params": params, "options": options}, id=key)

@@ -29,7 +29,7 @@ from ...errors import (
 )
 from ...protocol.binary import BinaryData
 from ...session._session import Session
-from ._behaviour import Subject, Theme, value
+from ._behaviour import Subject, Theme, value_at
 
 BINARIES = Theme("binaries")
 FAULTS = Theme("faults")
@@ -87,7 +87,7 @@ async def _check_type_and_name(session: Session) -> None:
 async def _check_declared_text(session: Session) -> None:
     result = await session.call("convert.markdownToHtml", {"markdown": "# 世界"})
     ref = result.artifact("html")
-    html = value(result.data, "html", "text")
+    html = value_at(result.data, "html", "text")
     assert "<h1>世界</h1>" in html
     assert Path(str(ref.path)).read_bytes() == html.encode()
     assert (ref.mime_type, ref.size_bytes) == ("text/html", len(html.encode()))
@@ -97,7 +97,7 @@ async def _check_declared_text(session: Session) -> None:
 async def _check_deep(session: Session) -> None:
     result = await session.call("shape", {"shape": "deep"})
     assert _sha256_by_place(result.artifacts) == {"one.two.three.four.five.six": _sha256_of_pattern(1024)}
-    assert value(result.data, "one", "two", "three", "four", "five", "note") == "six levels down"
+    assert value_at(result.data, "one", "two", "three", "four", "five", "note") == "six levels down"
 
 
 @BINARIES.in_session("content may be the whole answer", "docs/protocol.md 9.10")
@@ -110,7 +110,7 @@ async def _check_top(session: Session) -> None:
 async def _check_flat(session: Session) -> None:
     result = await session.call("shape", {"shape": "flat"})
     assert [*_sha256_by_place(result.artifacts).values()] == [_sha256_of_pattern(1024)]
-    assert value(result.data, "size") == 1024
+    assert value_at(result.data, "size") == 1024
 
 
 @BINARIES.in_session("a list of content keeps its order", "docs/protocol.md 9.10")
@@ -118,7 +118,7 @@ async def _check_listed(session: Session) -> None:
     result = await session.call("shape", {"shape": "list", "size": 2000})
     expected = {f"files.{n}": _sha256_of_pattern(2000 + n) for n in range(3)}
     assert _sha256_by_place(result.artifacts) == expected
-    assert value(result.data, "note") == "metadata beside the file"
+    assert value_at(result.data, "note") == "metadata beside the file"
 
 
 @BINARIES.in_session(
@@ -147,7 +147,7 @@ def _sha256_of_each(contents: Iterable[bytes]) -> list[str]:
 
 
 async def _digest_in_app(session: Session, files: Iterable[object]) -> list[dict[str, object]]:
-    return [value((await session.call("file.digest", {"file": file})).data) for file in files]
+    return [value_at((await session.call("file.digest", {"file": file})).data) for file in files]
 
 
 @BINARIES.in_session("bytes in parameters arrive byte for byte", "docs/protocol.md 9.13")
@@ -186,7 +186,7 @@ async def _check_keeps_description(session: Session) -> None:
 async def _check_sent_at_once(session: Session) -> None:
     contents = [_PATTERN[n : n + 100_000] for n in range(6)]
     results = await asyncio.gather(*(session.call("file.digest", {"file": content}) for content in contents))
-    assert [value(result.data, "sha256") for result in results] == _sha256_of_each(contents)
+    assert [value_at(result.data, "sha256") for result in results] == _sha256_of_each(contents)
 
 
 @BINARIES.in_session("an app's refusal of content is a CapabilityError", "docs/protocol.md 3.5, 3.6")

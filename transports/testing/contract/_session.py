@@ -25,7 +25,7 @@ from ...protocol._payloads import ElicitationRequest, Notification, Progress
 from ...protocol.binary import BinaryData, Handle
 from ...protocol.messages import Message
 from ...session._session import Session
-from ._behaviour import Subject, Theme, call, initialize_request, initialized, running, until, value
+from ._behaviour import Subject, Theme, call_message, initialize_request, initialized, running, value_at, wait_until
 
 LIFECYCLE = Theme("lifecycle")
 MESSAGES = Theme("messages")
@@ -59,7 +59,7 @@ async def _check_leaves_no_task(subject: Subject) -> None:
     async with subject.connect() as session:
         await session.call("file.list")
     await session.aclose()
-    await until(lambda: not _new_tasks(before), "the tasks that were begun end", seconds=subject.answer_timeout)
+    await wait_until(lambda: not _new_tasks(before), "the tasks that were begun end", seconds=subject.answer_timeout)
 
 
 def _new_tasks(before: set[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
@@ -73,7 +73,7 @@ async def _check_events_end(subject: Subject) -> None:
     async with initialized(subject) as transport:
         listening = asyncio.ensure_future(_collect_events(transport, []))
         await asyncio.sleep(0)
-    await until(listening.done, "the iteration over events() ends", seconds=subject.answer_timeout)
+    await wait_until(listening.done, "the iteration over events() ends", seconds=subject.answer_timeout)
     await listening
 
 
@@ -87,7 +87,7 @@ async def _check_refuses_after_closing(subject: Subject) -> None:
     async with initialized(subject) as transport:
         pass
     with pytest.raises(TransportError):
-        await transport.request(call("file.list", "1"), timeout=5)
+        await transport.request(call_message("file.list", "1"), timeout=5)
 
 
 @LIFECYCLE("a call after the session closed raises DISCONNECTED", "docs/protocol.md 8.2")
@@ -104,13 +104,15 @@ async def _check_closing_fails_calls(subject: Subject) -> None:
     await transport.open()
     try:
         await transport.request(initialize_request(), timeout=subject.answer_timeout)
-        waiting = asyncio.ensure_future(transport.request(call("job.wait", "1"), timeout=subject.answer_timeout))
+        waiting = asyncio.ensure_future(
+            transport.request(call_message("job.wait", "1"), timeout=subject.answer_timeout)
+        )
         await asyncio.sleep(0.1)
         started = time.monotonic()
     finally:
         await transport.aclose()
     assert time.monotonic() - started <= 15, "closing took longer than 15 s"
-    await until(waiting.done, "the call under way ends", seconds=15)
+    await wait_until(waiting.done, "the call under way ends", seconds=15)
     # The only valid reply is that the call was stopped.
     with contextlib.suppress(ABPError):
         reply = (await waiting).payload
@@ -154,16 +156,16 @@ async def _check_initialize(subject: Subject) -> None:
     async with subject.transport() as transport:
         reply = await transport.request(initialize_request(), timeout=subject.answer_timeout)
         assert reply.type == "initialize-result"
-        names = [value(entry, "name") for entry in value(reply.payload, "capabilities")]
+        names = [value_at(entry, "name") for entry in value_at(reply.payload, "capabilities")]
         assert "data.csv" in names, f"the app's capabilities hold no data.csv: {names}"
 
 
 @MESSAGES("a reply carries its request's id", "docs/protocol.md 6.3")
 async def _check_reply_has_id(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        reply = await transport.request(call("data.csv", "key-7", rows=[]), timeout=subject.answer_timeout)
+        reply = await transport.request(call_message("data.csv", "key-7", rows=[]), timeout=subject.answer_timeout)
         assert (reply.type, reply.id) == ("capabilities/call-result", "key-7")
-        assert value(reply.payload, "success") is True
+        assert value_at(reply.payload, "success") is True
 
 
 @MESSAGES("replies come in any order", "docs/protocol.md 6.3; docs/faults.md 19")
@@ -171,7 +173,7 @@ async def _check_any_order(subject: Subject) -> None:
     ended: list[str] = []
 
     async def call_and_note(capability: str, key: str, **params: object) -> None:
-        reply = await transport.request(call(capability, key, **params), timeout=subject.answer_timeout)
+        reply = await transport.request(call_message(capability, key, **params), timeout=subject.answer_timeout)
         assert reply.id == key
         ended.append(key)
 
@@ -186,7 +188,7 @@ async def _check_unknown_request(subject: Subject) -> None:
     async with initialized(subject) as transport:
         with pytest.raises(ABPError):
             await transport.request(Message("contract/nonsense", {}, id="1"), timeout=0.5)
-        await transport.request(call("data.csv", "2", rows=[]), timeout=subject.answer_timeout)
+        await transport.request(call_message("data.csv", "2", rows=[]), timeout=subject.answer_timeout)
 
 
 @MESSAGES("it lists capabilities if it says so", "transports.base.Features; docs/protocol.md 2.4")
@@ -205,35 +207,37 @@ async def _check_deadline(subject: Subject) -> None:
     async with initialized(subject) as transport:
         started = time.monotonic()
         with pytest.raises(CallTimeout):
-            await transport.request(call("fault.slow", "1", ms=3000), timeout=0.2)
+            await transport.request(call_message("fault.slow", "1", ms=3000), timeout=0.2)
         assert time.monotonic() - started <= 2.5, "the deadline was 0.2 s, and the request ended with the call instead"
-        await transport.request(call("data.csv", "2", rows=[]), timeout=subject.answer_timeout)
+        await transport.request(call_message("data.csv", "2", rows=[]), timeout=subject.answer_timeout)
 
 
 @MESSAGES("a late reply is dropped", "docs/protocol.md 6.3; docs/faults.md 18")
 async def _check_late_reply(subject: Subject) -> None:
     async with initialized(subject) as transport:
         with pytest.raises(CallTimeout):
-            await transport.request(call("fault.slow", "late", ms=300), timeout=0.1)
+            await transport.request(call_message("fault.slow", "late", ms=300), timeout=0.1)
         for n in range(4):
-            reply = await transport.request(call("fault.slow", f"after-{n}", ms=100), timeout=subject.answer_timeout)
-            assert (reply.id, value(reply.payload, "data", "ms")) == (f"after-{n}", 100)
+            reply = await transport.request(
+                call_message("fault.slow", f"after-{n}", ms=100), timeout=subject.answer_timeout
+            )
+            assert (reply.id, value_at(reply.payload, "data", "ms")) == (f"after-{n}", 100)
 
 
 @MESSAGES("cancel is answered for running and for unknown calls", "docs/protocol.md 3.2")
 async def _check_cancel_is_answered(subject: Subject) -> None:
     async with (
         initialized(subject) as transport,
-        running(transport.request(call("job.wait", "running"), timeout=subject.answer_timeout)) as waiting,
+        running(transport.request(call_message("job.wait", "running"), timeout=subject.answer_timeout)) as waiting,
     ):
         await asyncio.sleep(0.2)
         for key, cancelled in (("unknown", False), ("running", True)):
             request = Message("capabilities/cancel", {"callId": key, "reason": "enough"}, id=f"cancel-{key}")
             reply = await transport.request(request, timeout=5)
-            assert value(reply.payload, "cancelled") == cancelled, f"cancelled, for the {key} call"
+            assert value_at(reply.payload, "cancelled") == cancelled, f"cancelled, for the {key} call"
         async with asyncio.timeout(10):
             answer = (await waiting).payload
-        assert (value(answer, "success"), value(answer, "cancelled")) == (False, True)
+        assert (value_at(answer, "success"), value_at(answer, "cancelled")) == (False, True)
 
 
 @MESSAGES("its events come in order, each once", "transports.base.Transport.events; docs/protocol.md 4.6")
@@ -241,12 +245,12 @@ async def _check_events(subject: Subject) -> None:
     seen: list[Message] = []
     async with initialized(subject) as transport:
         listening = asyncio.ensure_future(_collect_events(transport, seen))
-        await transport.request(call("job.run", "job", steps=3, delay=1), timeout=subject.answer_timeout)
-        await until(lambda: len(seen) >= 5, "two notifications and three reports of progress arrive")
-    await until(listening.done, "the iteration over events() ends")
-    progress = [value(message.payload, "progress") for message in seen if message.type == "progress"]
+        await transport.request(call_message("job.run", "job", steps=3, delay=1), timeout=subject.answer_timeout)
+        await wait_until(lambda: len(seen) >= 5, "two notifications and three reports of progress arrive")
+    await wait_until(listening.done, "the iteration over events() ends")
+    progress = [value_at(message.payload, "progress") for message in seen if message.type == "progress"]
     assert progress == [1, 2, 3]
-    notified = [value(message.payload, "event") for message in seen if message.type == "notification"]
+    notified = [value_at(message.payload, "event") for message in seen if message.type == "notification"]
     assert notified == [_STARTED, _COMPLETED]
 
 
@@ -255,10 +259,10 @@ async def _check_progress_names_its_call(subject: Subject) -> None:
     seen: list[Message] = []
     async with initialized(subject) as transport:
         listening = asyncio.ensure_future(_collect_events(transport, seen))
-        await transport.request(call("job.run", "my-job", steps=1, delay=1), timeout=subject.answer_timeout)
-        await until(lambda: any(message.type == "progress" for message in seen), "progress arrives")
+        await transport.request(call_message("job.run", "my-job", steps=1, delay=1), timeout=subject.answer_timeout)
+        await wait_until(lambda: any(message.type == "progress" for message in seen), "progress arrives")
     await listening
-    assert [value(message.payload, "operationId") for message in seen if message.type == "progress"] == ["my-job"]
+    assert [value_at(message.payload, "operationId") for message in seen if message.type == "progress"] == ["my-job"]
 
 
 @MESSAGES(
@@ -267,8 +271,10 @@ async def _check_progress_names_its_call(subject: Subject) -> None:
 )
 async def _check_content_is_saved(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        reply = await transport.request(call("file.generate", "content", bytes=600_000), timeout=subject.answer_timeout)
-        (content,) = find(value(reply.payload, "data"))
+        reply = await transport.request(
+            call_message("file.generate", "content", bytes=600_000), timeout=subject.answer_timeout
+        )
+        (content,) = find(value_at(reply.payload, "data"))
         assert isinstance(content.binary, BinaryData), f"the content cannot be read: {content.binary!r}"
         handle = content.binary.content
         if isinstance(handle, Handle):
@@ -328,7 +334,7 @@ async def _check_app(session: Session) -> None:
 @CALLS.in_session("capabilities come with their schemas", "docs/protocol.md 2.5")
 async def _check_schemas(session: Session) -> None:
     capability = session.capabilities["data.csv"]
-    assert "rows" in value(capability.input_schema, "properties")
+    assert "rows" in value_at(capability.input_schema, "properties")
     assert capability.description
 
 
@@ -353,7 +359,7 @@ async def _check_come_and_go(subject: Subject) -> None:
     async with session, session.events() as events:
         for available in (True, False):
             answer = (await session.call("app.toggle")).data
-            assert value(answer, "available") == available
+            assert value_at(answer, "available") == available
             change = await _next_change(events)
             names = change.added if available else change.removed
             assert names == ("extra.hello",)
@@ -393,14 +399,14 @@ async def _check_text_is_kept(subject: Subject) -> None:
         content = (await session.call("data.csv", {"rows": rows})).artifacts["file"]
         assert Path(str(content.path)).read_bytes().decode().count("世界 𝄞") == 1
         answered = (await session.call("form.ask", {"method": "contract/echo", "params": {"text": sent}})).data
-        assert value(answered, "response", "success") is False
+        assert value_at(answered, "response", "success") is False
 
 
 @CALLS.in_session("text comes back as it was answered", "docs/protocol.md 1.6; RFC 8259 §8.1; docs/faults.md 17")
 async def _check_text_back(session: Session) -> None:
     answer = (await session.call("shape", {"shape": "nonAscii"})).data
-    assert value(answer, "text") == "é 世界 𝄞 🎼"
-    assert value(answer, "ключ 🎵") == "value"
+    assert value_at(answer, "text") == "é 世界 𝄞 🎼"
+    assert value_at(answer, "ключ 🎵") == "value"
 
 
 @CALLS("numbers, null and empty values arrive as they were sent", "docs/protocol.md 1.6; RFC 8259")
@@ -415,8 +421,8 @@ async def _check_values(subject: Subject) -> None:
 
 @CALLS.in_session("a large answer of plain JSON arrives whole", "docs/protocol.md 1.3; docs/faults.md 22")
 async def _check_large_json(session: Session) -> None:
-    rows = value((await session.call("fault.big_json", {"megabytes": 3})).data, "rows")
-    assert (len(rows), value(rows, -1, "row")) == (3072, 3071)
+    rows = value_at((await session.call("fault.big_json", {"megabytes": 3})).data, "rows")
+    assert (len(rows), value_at(rows, -1, "row")) == (3072, 3071)
 
 
 @CALLS.in_session("an answer without data is a success", "docs/protocol.md 3.3")
@@ -427,7 +433,7 @@ async def _check_without_data(session: Session) -> None:
 @CALLS.in_session("calls at once each get their own answer", "docs/protocol.md 3.1; docs/faults.md 19")
 async def _check_at_once(session: Session) -> None:
     calls = [session.call("file.digest", {"file": str(n).encode()}) for n in range(40)]
-    sums = [value(result.data, "sha256") for result in await asyncio.gather(*calls)]
+    sums = [value_at(result.data, "sha256") for result in await asyncio.gather(*calls)]
     assert sums == [hashlib.sha256(str(n).encode()).hexdigest() for n in range(40)]
 
 
@@ -469,7 +475,7 @@ async def _check_progress(subject: Subject) -> None:
     seen: list[Progress] = []
     async with subject.connect() as session:
         await session.call("job.run", {"steps": 5, "delay": 1}, on_progress=seen.append)
-        await until(lambda: len(seen) >= 5, "five reports of progress arrive")
+        await wait_until(lambda: len(seen) >= 5, "five reports of progress arrive")
     assert [item.progress for item in seen] == [1, 2, 3, 4, 5]
     assert [item.fraction for item in seen] == [0.2, 0.4, 0.6, 0.8, 1.0]
 
@@ -485,7 +491,7 @@ async def _check_progress_of_two(subject: Subject) -> None:
             await session.call("job.run", params, on_progress=lambda item: stages.append(item.stage))
 
         await asyncio.gather(run_job("one", first), run_job("two", second))
-        await until(lambda: len(first) + len(second) >= 6, "six reports of progress arrive")
+        await wait_until(lambda: len(first) + len(second) >= 6, "six reports of progress arrive")
     assert first == ["one"] * 3
     assert second == ["two"] * 3
 
@@ -500,7 +506,7 @@ async def _check_bad_callback(subject: Subject) -> None:
     async with subject.connect() as session:
         async with asyncio.timeout(subject.timeout / 2):
             result = await session.call("job.run", {"steps": 2, "delay": 1}, on_progress=callback)
-        assert value(result.data, "steps") == 2
+        assert value_at(result.data, "steps") == 2
 
 
 @EVENTS("notifications reach the session", "docs/protocol.md 4.3")
@@ -508,9 +514,9 @@ async def _check_notifications(subject: Subject) -> None:
     seen: list[Notification] = []
     async with subject.connect(on_notification=seen.append) as session:
         await session.call("job.run", {"steps": 1, "delay": 1, "label": "mine"})
-        await until(lambda: len(seen) >= 2, "two notifications arrive")
+        await wait_until(lambda: len(seen) >= 2, "two notifications arrive")
     assert [notification.event for notification in seen] == [_STARTED, _COMPLETED]
-    assert value(seen[0].data, "label") == "mine"
+    assert value_at(seen[0].data, "label") == "mine"
 
 
 @EVENTS("events() yields the events of a session", "transports.Session.events")
@@ -527,7 +533,7 @@ async def _check_listened(subject: Subject) -> None:
     async with subject.connect() as session, session.events() as events:
         listening = asyncio.ensure_future(listen())
         await session.call("job.run", {"steps": 2, "delay": 1})
-        await until(lambda: len(seen) >= 6, "six events arrive")
+        await wait_until(lambda: len(seen) >= 6, "six events arrive")
         await session.aclose()
         async with asyncio.timeout(5):
             await listening
@@ -537,7 +543,7 @@ async def _check_listened(subject: Subject) -> None:
 
 async def _ask(session: Session, **params: object) -> object:
     answer = await session.call("form.ask", {"method": "elicitation/input", "params": params})
-    return value(answer.data, "response")
+    return value_at(answer.data, "response")
 
 
 @EVENTS("a question is answered", "docs/protocol.md 5.1, 5.2")
@@ -550,7 +556,7 @@ async def _check_answered(subject: Subject) -> None:
 
     async with subject.connect(on_elicitation=answer) as session:
         response = await _ask(session, message="Colour?")
-        assert value(response, "data") == {"value": "blue"}
+        assert value_at(response, "data") == {"value": "blue"}
     assert [request.params.get("message") for request in requests] == ["Colour?"]
 
 
@@ -561,7 +567,7 @@ async def _check_answered_at_once(subject: Subject) -> None:
 
     async with subject.connect(on_elicitation=answer) as session:
         responses = await asyncio.gather(*(_ask(session, message=str(n)) for n in range(4)))
-    assert [value(response, "data", "value") for response in responses] == ["to 0", "to 1", "to 2", "to 3"]
+    assert [value_at(response, "data", "value") for response in responses] == ["to 0", "to 1", "to 2", "to 3"]
 
 
 @EVENTS.in_session("a question without a handler is declined", "docs/protocol.md 5.3")
@@ -569,13 +575,13 @@ async def _check_declined(session: Session) -> None:
     with pytest.raises(CapabilityError) as caught:
         await session.call("files.clear")
     assert caught.value.cancelled
-    assert len(value((await session.call("file.list")).data, "files")) > 0
+    assert len(value_at((await session.call("file.list")).data, "files")) > 0
 
 
 @EVENTS.in_session("the app's default answers a question without a handler", "docs/protocol.md 5.3")
 async def _check_default(session: Session) -> None:
     response = await _ask(session, message="Colour?", default="red")
-    assert value(response, "data", "value") == "red"
+    assert value_at(response, "data", "value") == "red"
 
 
 @EVENTS("a handler that raises declines", "docs/protocol.md 5.4")
@@ -585,12 +591,12 @@ async def _check_handler_raises(subject: Subject) -> None:
 
     async with subject.connect(on_elicitation=answer) as session:
         response = await _ask(session, message="Colour?")
-        assert value(response, "success") is False
+        assert value_at(response, "success") is False
 
 
 async def _cancellation_reasons(session: Session) -> list[str]:
     record = (await session.call("app.record")).data
-    return [entry["reason"] for entry in value(record, "cancelled")]
+    return [entry["reason"] for entry in value_at(record, "cancelled")]
 
 
 async def _reasons_after(session: Session, earlier: list[str]) -> set[str]:
@@ -642,7 +648,7 @@ async def _check_next_call(session: Session) -> None:
     await _cancel_call(waiting)
     for n in range(3):
         result = await session.call("data.json", {"csv": f"a\r\n{n}\r\n"})
-        assert value(result.data, "items", 0, "a") == n
+        assert value_at(result.data, "items", 0, "a") == n
 
 
 @CANCELLATION.in_session(
@@ -661,7 +667,7 @@ async def _check_only_that(session: Session) -> None:
     async with running(session.call("fault.slow", {"ms": 700})) as slow:
         waiting = await _start_call(session, "job.wait")
         await _cancel_call(waiting)
-        assert value((await slow).data, "ms") == 700
+        assert value_at((await slow).data, "ms") == 700
 
 
 @CANCELLATION.in_session("a call that the app cancels raises CANCELLED", "docs/protocol.md 3.2, 8.1")
@@ -679,7 +685,7 @@ async def _check_progress_stops(subject: Subject) -> None:
         job = asyncio.ensure_future(
             session.call("job.run", {"steps": 10000, "delay": 20}, on_progress=lambda item: seen.append(item.progress))
         )
-        await until(lambda: len(seen) >= 2, "progress arrives", seconds=10)
+        await wait_until(lambda: len(seen) >= 2, "progress arrives", seconds=10)
         await _cancel_call(job)
         await session.call("file.list")
         reports = len(seen)

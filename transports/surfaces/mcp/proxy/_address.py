@@ -15,12 +15,12 @@ import httpx2
 import msgspec
 from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_param_headers, x_mcp_header_map
 
-from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
+from ...._internal.tasks import backoff_delay, cancel_and_wait, start_task
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....mcp._events import events_of, is_event_stream, message_of
 from ....mcp._servers import HttpServer, has_forgotten_session, http_client
 from ....protocol._plain_text import plain_line
-from ._exchange import Described, fail, failure_message, listed_tools
+from ._exchange import Described, fail_connection, failure_message, listed_tools
 from ._messages import (
     FIELDS_DECODER,
     MAX_BYTES,
@@ -193,7 +193,7 @@ class AddressServer:
 
     def _begin_task(self, key: Key | None, work: Coroutine[object, object, None]) -> None:
         """With the ``key`` of a request, :meth:`_cancel_post` can cancel the task."""
-        task = begin(work, partial(fail, self._ended))
+        task = start_task(work, partial(fail_connection, self._ended))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if key is not None:
@@ -251,18 +251,18 @@ class AddressServer:
                 self._learn_session(response)
 
             if response.status_code >= 300:
-                await self._take_refusal(response, posted, has_session=SESSION in all_headers)
+                await self._answer_refused(response, posted, has_session=SESSION in all_headers)
                 return
             if is_event_stream(response):
                 await self._read_stream(response, posted)
                 return
             body = await read_body(response)
             if body.strip():
-                await self._take_message(body, posted)
+                await self._deliver_message(body, posted)
                 if posted.unanswered:
                     raise ProtocolError(self._no_answer_in(body))
 
-    async def _take_refusal(self, response: httpx2.Response, posted: _Posted, *, has_session: bool) -> None:
+    async def _answer_refused(self, response: httpx2.Response, posted: _Posted, *, has_session: bool) -> None:
         """Answer the refused requests, or log the refusal. A session that the server has forgotten ends."""
         body = await _read_refusal(response)
         if has_session and has_forgotten_session(response.status_code, body):
@@ -270,7 +270,7 @@ class AddressServer:
         elif posted.has_requests:
             for raw_id in list(posted.unanswered.values()):
                 refusal = _refusal_from(self._server, response, raw_id, body)
-                await self._take_message(refusal, posted)
+                await self._deliver_message(refusal, posted)
         else:
             refusal = _refusal_from(self._server, response, b"", body)
             logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
@@ -350,18 +350,18 @@ class AddressServer:
                     position.retry = milliseconds / 1000
                 raw = message_of(event)
                 if raw:
-                    await self._take_message(raw, posted)
+                    await self._deliver_message(raw, posted)
                 if posted.is_answered:
                     return
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    async def _take_message(self, raw: bytes, posted: _Posted) -> None:
+    async def _deliver_message(self, raw: bytes, posted: _Posted) -> None:
         """A server of protocol 2025-03-26 may answer with a list of messages."""
         is_list = raw.lstrip()[:1] == b"["
         try:
             if is_list and posted.has_requests:
-                await self._take_list(raw, posted)
+                await self._deliver_list(raw, posted)
                 return
             message = await read_message(raw)
         except TooLarge as error:
@@ -372,32 +372,32 @@ class AddressServer:
             return
         except ABPError:
             # The client reports what is wrong with it.
-            await self._pass_on(raw)
+            await self._deliver_in_turn(raw)
             return
 
         if _note_answer(message, posted):
             self._learn_from_answer(posted.method, message)
-        await self._pass_on(raw)
+        await self._deliver_in_turn(raw)
 
-    async def _take_list(self, raw: bytes, posted: _Posted) -> None:
+    async def _deliver_list(self, raw: bytes, posted: _Posted) -> None:
         items = await read_batch(raw)
         if not posted.is_batch:
             for item in items:
-                await self._take_message(item, posted)
+                await self._deliver_message(item, posted)
             return
         for item in items:
             # Something else beside the answers is the client's to report.
             with suppress(ProtocolError):
                 _note_answer(await read_message(item), posted)
-        await self._pass_on(raw)
+        await self._deliver_in_turn(raw)
 
     async def _answer_with_error(self, posted: _Posted, reason: str, data: Mapping[str, object] | None = None) -> None:
         raw_ids = list(posted.unanswered.values())
         posted.unanswered.clear()
         for raw_id in raw_ids:
-            await self._pass_on(error_message(raw_id, UNAVAILABLE, reason, data))
+            await self._deliver_in_turn(error_message(raw_id, UNAVAILABLE, reason, data))
 
-    async def _pass_on(self, raw: bytes) -> None:
+    async def _deliver_in_turn(self, raw: bytes) -> None:
         async with self._delivering:
             await self._deliver(raw)
 

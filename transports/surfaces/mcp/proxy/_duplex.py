@@ -11,12 +11,12 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from ...._internal.tasks import begin, cancel_and_wait
+from ...._internal.tasks import cancel_and_wait, start_task
 from ....artifacts._files import write_all
 from ....errors import ProtocolError, TooLarge
 from ....mcp._stdio import Ends, LineReader, Stdin, ends_of, exit_soon
 from ....protocol._find_content import Place
-from ._exchange import ClientMessage, Exchange, ProxyContext, error_answer, fail
+from ._exchange import ClientMessage, Exchange, ProxyContext, error_answer, fail_connection
 from ._messages import (
     INVALID_REQUEST,
     MAX_BYTES,
@@ -67,7 +67,7 @@ class Duplex:
     def silent_seconds(self) -> float:
         return asyncio.get_running_loop().time() - self._last_message
 
-    async def from_client(self, line: bytes | Ends) -> None:
+    async def handle_client_line(self, line: bytes | Ends) -> None:
         """``line`` is only the ends of a message that is over the limit."""
         if isinstance(line, Ends):
             await self._refuse_oversized(line, over_limit(MAX_BYTES, "bytes"))
@@ -81,13 +81,13 @@ class Duplex:
             # A batch, or no message at all: the server answers what is wrong with it.
             await self._to_server(line)
             return
-        await self.pass_on(message)
+        await self.handle_client_message(message)
 
-    async def pass_on(self, message: Message) -> None:
+    async def handle_client_message(self, message: Message) -> None:
         if message.is_request:
             await self._pass_request(message)
             return
-        if self._exchange.roots.take(message):
+        if self._exchange.roots.consume(message):
             return
         if message.method == "notifications/cancelled" and await self._cancel(message):
             return
@@ -96,16 +96,16 @@ class Duplex:
     async def read_server(self, run: Callable[[Deliver], Awaitable[None]]) -> None:
         """Pass on what ``run`` delivers, until it ends. Raises :class:`~transports.errors.ProtocolError` for an answer
         that cannot be read, if its request is unknown, and the error of a client that cannot be written to."""
-        reading = asyncio.ensure_future(run(self._from_server))
+        reading = asyncio.ensure_future(run(self._handle_server_line))
         try:
             await asyncio.wait((reading, self._failed), return_when=asyncio.FIRST_COMPLETED)
             _raise_errors_of(reading, self._failed)
         finally:
             await cancel_and_wait((reading,))
 
-    async def _from_server(self, line: bytes | Ends) -> None:
+    async def _handle_server_line(self, line: bytes | Ends) -> None:
         self._last_message = asyncio.get_running_loop().time()
-        passed = await self._exchange.to_client(line)
+        passed = await self._exchange.rewrite_for_client(line)
         if passed is not None:
             await self._to_client(passed)
 
@@ -139,7 +139,7 @@ class Duplex:
             if self._working.get(key) is task:
                 del self._working[key]
 
-        task = self._working[key] = begin(work_or_refuse(), partial(fail, self._failed))
+        task = self._working[key] = start_task(work_or_refuse(), partial(fail_connection, self._failed))
         task.add_done_callback(forget)
 
     async def _answer_request(self, message: Message) -> None:
@@ -237,9 +237,9 @@ async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
     reader = LineReader(MAX_BYTES)
     async for chunk in chunks:
         for line in reader.feed(chunk):
-            await duplex.from_client(line)
+            await duplex.handle_client_line(line)
     for line in reader.end():
-        await duplex.from_client(line)
+        await duplex.handle_client_line(line)
 
 
 async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future[None]) -> None:

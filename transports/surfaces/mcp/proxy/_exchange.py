@@ -237,7 +237,7 @@ class Exchange:
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
-    async def to_client(self, line: bytes | Ends) -> ClientMessage | None:
+    async def rewrite_for_client(self, line: bytes | Ends) -> ClientMessage | None:
         """Return ``None`` for a message that is dropped, such as output that is not a message. ``line`` is only the
         ends of a message that is over the limit. Raises :class:`~transports.errors.ProtocolError` for an answer that
         cannot be read, if its request is unknown."""
@@ -255,14 +255,14 @@ class Exchange:
 
         if message.is_answer and message.key is not None:
             if message.key in self.unsent:
-                return self._drop(line)
+                return self._log_dropped(line)
             request = self._open.pop(message.key, None)
             if request is not None:
                 return ClientMessage(await self._pass_answer(message, request), message.key, is_answer=True)
 
         is_other_json = message.envelope.jsonrpc != "2.0"  # such as a line of a log
         if is_other_json:
-            return self._drop(line)
+            return self._log_dropped(line)
         if message.method:
             return ClientMessage(line, self._related_request(message))
         return ClientMessage(line, message.key, is_answer=message.is_answer)
@@ -272,28 +272,28 @@ class Exchange:
 
     async def _pass_batch(self, line: bytes) -> ClientMessage | None:
         try:
-            messages = [await self.to_client(item) for item in await read_batch(line)]
+            messages = [await self.rewrite_for_client(item) for item in await read_batch(line)]
         except ProtocolError:
-            return self._drop(line)
+            return self._log_dropped(line)
         passed = [message.raw for message in messages if message is not None]
         if not passed:
-            return self._drop(line)
+            return self._log_dropped(line)
         return ClientMessage(b"[%s]" % b",".join(passed))
 
     def _pass_unreadable(self, line: bytes) -> ClientMessage | None:
         """Pass on a message that is not valid JSON, so that the client can report it. Drop anything else."""
         ends = ends_of(line)
         if not ends.is_message:
-            return self._drop(line)
+            return self._log_dropped(line)
         key = key_or_none(ends.identity)
         if ends.has_method or key is None:
             return ClientMessage(line)
         if key in self.unsent:
-            return self._drop(line)
+            return self._log_dropped(line)
         self.forget_request(key)
         return ClientMessage(line, key, is_answer=True)
 
-    def _drop(self, line: bytes) -> ClientMessage | None:
+    def _log_dropped(self, line: bytes) -> ClientMessage | None:
         """Only the first dropped output is logged."""
         if not self._warned:
             self._warned = True
@@ -411,7 +411,7 @@ def _facts_about_tools(result: msgspec.Raw) -> dict[str, _ToolFacts]:
     }
 
 
-def fail(connection: asyncio.Future[None], error: BaseException) -> None:
+def fail_connection(connection: asyncio.Future[None], error: BaseException) -> None:
     """An unexpected error ends the connection without its message, which the log has."""
     if not connection.done():
         expected = isinstance(error, ABPError | OSError)

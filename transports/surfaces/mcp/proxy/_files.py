@@ -22,7 +22,7 @@ from ...._internal.tasks import in_thread
 from ....artifacts._base import ArtifactStore
 from ....artifacts.local._tree import open_beneath
 from ....errors import TooLarge, UsageError
-from ....protocol._find_content import Place, field_of, replace
+from ....protocol._find_content import Place, field_of, replace_values
 from ....protocol._media import OCTET_STREAM
 from ....protocol._strict_json import encode_json, items_of, members_of
 from ...shared._capability_tools import resolve_reference
@@ -57,7 +57,7 @@ class Roots:
         self._folders: list[Path] | None = None
         self._questions: dict[Key | None, asyncio.Future[bytes]] = {}
 
-    def take(self, message: Message) -> bool:
+    def consume(self, message: Message) -> bool:
         """Return whether ``message`` is an answer for the proxy. A change makes the next call ask for the folders."""
         if message.method == "notifications/roots/list_changed":
             self._folders = None
@@ -209,7 +209,7 @@ class FileParams:
 def _with_argument_values(message: Message, values: Mapping[Place, object]) -> bytes:
     fields = fields_of(message.raw)
     params = FIELDS_DECODER.decode(fields["params"])
-    arguments = replace(msgspec.json.decode(params["arguments"]), values)
+    arguments = replace_values(msgspec.json.decode(params["arguments"]), values)
     params["arguments"] = to_raw(arguments)
     fields["params"] = to_raw(params)
     return encode_json(fields)

@@ -116,7 +116,7 @@ class ReverseProxy:
 
     async def _serve_message(self, received: _Received, message: Message) -> Response:
         exchange = received.exchange
-        if exchange.roots.take(message):
+        if exchange.roots.consume(message):
             return Response(status_code=202)
         if message.is_request:
             if exchange.is_for_proxy(message) and not await exchange.is_for_server(message):
@@ -275,7 +275,7 @@ async def _rewrite_events(response: httpx2.Response, received: _Received) -> Asy
 
 async def _rewrite_message(raw: bytes, received: _Received) -> bytes:
     try:
-        passed = await received.exchange.to_client(raw)
+        passed = await received.exchange.rewrite_for_client(raw)
     except ABPError as error:
         return error_message(received.raw_id, UNAVAILABLE, error.message, {"code": error.code})
     return raw if passed is None else passed.raw
@@ -339,10 +339,10 @@ def stream_response(
     """Comments in the stream keep the connection from being closed as idle."""
     # The second header keeps nginx and others from holding events back until the end of the stream.
     sent = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **(headers or {})}
-    return StreamingResponse(_with_comments(events), status, media_type="text/event-stream", headers=sent)
+    return StreamingResponse(_with_keepalives(events), status, media_type="text/event-stream", headers=sent)
 
 
-async def _with_comments(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _with_keepalives(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Yield events, and a comment after each 15 seconds without one."""
     async with aclosing(events):
         next_event = asyncio.ensure_future(anext(events, None))

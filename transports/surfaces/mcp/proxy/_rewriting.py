@@ -13,7 +13,7 @@ from ...._internal.tasks import in_thread
 from ....artifacts._base import ArtifactStore
 from ....artifacts._ref import ArtifactRef
 from ....errors import ABPError, BadEncoding, ProtocolError, StoreError
-from ....protocol._find_content import Place, block_content, field_of, filename_of, find, replace
+from ....protocol._find_content import Place, block_content, field_of, filename_of, find, replace_values
 from ....protocol._strict_json import JSONValue, decode_json, encode_json, members_of
 from ....protocol.binary import BinaryData, Encoded
 from ....protocol.schema import fits_at
@@ -358,7 +358,7 @@ class _Rewriting:
                 self._warn(field, error)
 
         references = {path: _describe_refs([ref]) for path, ref in refs.items()}
-        return replace(tree, references), [*refs.values()]
+        return replace_values(tree, references), [*refs.values()]
 
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
         """Return those that the policy declares, and those that it recognises."""
@@ -401,7 +401,7 @@ class _Rewriting:
 
         # The schema is checked with placeholders first, so that nothing is stored for a text that must stay.
         placeholder = "artifact://tool_0123456789ab (application/octet-stream, 1,000,000 bytes)"
-        shorter = replace(tree, dict.fromkeys(paths, placeholder))
+        shorter = replace_values(tree, dict.fromkeys(paths, placeholder))
         for path in paths:
             place = f"structuredContent.{field_of(path)}"
             text, siblings = _text_and_siblings(tree, path)
@@ -409,11 +409,11 @@ class _Rewriting:
                 name = path[-1] if path else ""
                 ref = await self._store_field(place, text, name, siblings)
                 refs.append(ref)
-                shorter = replace(shorter, {path: _describe_refs([ref])})
+                shorter = replace_values(shorter, {path: _describe_refs([ref])})
             else:
                 size = _byte_size(text)
                 self._warnings.append(f"{place} stays as it is, {size:,} bytes: outputSchema allows no link")
-                shorter = replace(shorter, {path: text})
+                shorter = replace_values(shorter, {path: text})
         return shorter, refs
 
     async def _store_field(self, place: str, text: str, name: str | int, siblings: Mapping[str, object]) -> ArtifactRef:

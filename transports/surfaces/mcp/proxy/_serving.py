@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope as HttpScope, Send
 
-from ...._internal.tasks import begin, cancel_and_wait, spawn
+from ...._internal.tasks import cancel_and_wait, spawn, start_task
 from ....artifacts._ref import Scope
 from ....errors import ConnectFailed, ProtocolError, TooLarge
 from ....mcp._events import encode_event
@@ -114,7 +114,7 @@ class _Sessions:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Meanwhile, sessions without a request for half an hour are ended."""
-        ending = begin(self._end_idle())
+        ending = start_task(self._end_idle())
         try:
             yield
         finally:
@@ -263,7 +263,7 @@ class Session:
         self._proxy_ids = itertools.count(1)
         self._duplex = Duplex(exchange, process.send, self._write_message)
         self._exchange = exchange
-        self._running = begin(self._relay())
+        self._running = start_task(self._relay())
 
     @property
     def is_alive(self) -> bool:
@@ -275,7 +275,7 @@ class Session:
 
     async def send(self, message: Message) -> None:
         self.last_used = time.monotonic()
-        await self._duplex.pass_on(message)
+        await self._duplex.handle_client_message(message)
         if message.method == "notifications/cancelled":
             key = key_or_none(message.params.request_id)
             # Servers do not answer a cancelled request, and clients may wait for the end of its response.
@@ -301,7 +301,7 @@ class Session:
             if not self.is_alive:
                 # Nothing would end the stream later.
                 stream.end()
-            await self._duplex.pass_on(message)
+            await self._duplex.handle_client_message(message)
             async for raw in stream.messages:
                 # With the answer, `_write_message` has removed the stream.
                 is_answered = key not in self._streams
@@ -324,7 +324,7 @@ class Session:
         assert message.key is not None
         self._exchange.forget_request(message.key)
         cancelled = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}'
-        await self._duplex.from_client(cancelled % bytes(message.envelope.id))
+        await self._duplex.handle_client_line(cancelled % bytes(message.envelope.id))
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
         """Yield the messages that belong to no request, unheard ones first. A second listener replaces the first."""

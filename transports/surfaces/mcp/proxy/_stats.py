@@ -131,7 +131,7 @@ class Stats:
 
     def __init__(self, server: str, log: Path | None = None) -> None:
         self.tools: dict[str, Count] = {}
-        self.server = plain_line(Redactor().text(server), _MAX_NAME)
+        self.server = plain_line(Redactor().redact_text(server), _MAX_NAME)
         self._log = log
         self._unwritten: list[_Entry] = []
 
