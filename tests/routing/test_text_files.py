@@ -143,3 +143,37 @@ async def test_unstored_answer_stays_inline() -> None:
     assert routed.data == {"n": 1}
     empty = await Router(NoneStore(), policy=RoutingPolicy(inline_data=False)).route(None, capability="x")
     assert empty.summary() == "The app answered without data."
+
+
+#: Files as programs read them that take an answer for text: bytes that are not UTF-8 became U+FFFD.
+DECODED = [
+    (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n", "application/pdf"),
+    (b"PK\x03\x04\x14\x00\x08\x08\x08\x00\xe9", "application/zip"),
+    (b"GIF89a\x01\x00\x01\x00\x80\xff", "image/gif"),
+    (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "image/png"),
+    (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "image/jpeg"),
+    (b"\x1f\x8b\x08\x00\x00", "application/gzip"),
+]
+
+
+@pytest.mark.parametrize(("head", "mime_type"), DECODED, ids=[mime_type for _, mime_type in DECODED])
+async def test_file_decoded_as_text_is_a_warning_and_an_error_where_declared(
+    store: LocalStore, head: bytes, mime_type: str
+) -> None:
+    text = (head + bytes(range(256)) * 8).decode(errors="replace")
+    reason = f"a file ({mime_type}) that was decoded as text, which lost some of its bytes; the app must"
+    for answer, place in (({"report": [text]}, "report.0"), (text, "the answer")):
+        routed = await Router(store).route(answer, capability="x")
+        assert routed.data == answer
+        (warning,) = routed.warnings
+        assert warning.startswith(f"{place}: {reason}")
+
+    for encoding in ({}, {"encoding": "utf-8"}):
+        with pytest.raises(BadEncoding) as caught:
+            await Router(store).route({"report": {"content": text, "mimeType": mime_type, **encoding}}, capability="x")
+        assert reason in str(caught.value) and caught.value.details["field"] == "report"
+
+
+async def test_text_about_files_is_no_file_decoded_as_text(store: LocalStore) -> None:
+    for text in ("%PDF- is how a PDF begins. " * 100, "A \ufffd in the text, not %PDF-. " * 100, "GIF8 " * 400):
+        assert (await Router(store).route({"text": text}, capability="x")).warnings == ()

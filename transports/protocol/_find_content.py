@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from ..errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary
-from ._heuristics import Heuristics
+from ._heuristics import Heuristics, type_before_decoding
 from ._media import extension_for, is_binary_mime, normalise_mime
 from ._strict_json import MAX_INTEGER
 from .binary import BASE64, BinaryData, Broken, Download, Encoded, Handle, decode_data_url, is_base64, sniff_base64
@@ -112,16 +112,17 @@ def find(
     *,
     heuristics: Heuristics | None = _DEFAULT,
     others: list[tuple[Place, object]] | None = None,
+    warnings: list[str] | None = None,
 ) -> list[Found]:
     """Return all content in an answer's ``data``, in order.
 
     Text without a declaration is checked by the ``heuristics`` (``None``: never). Content with an invalid descriptor is
     returned as its error, so that other content is not lost. Values that are neither JSON nor content are added to
-    ``others`` with their places.
+    ``others`` with their places. ``warnings`` get a line for each file that came as decoded text.
 
     Raises :class:`~transports.errors.ProtocolError` for nesting deeper than :data:`MAX_DEPTH`.
     """
-    search = _Search(heuristics or _OFF, others)
+    search = _Search(heuristics or _OFF, others, warnings)
     search.walk(data, ())
     return search.content
 
@@ -134,13 +135,19 @@ def find_values(data: object, *, others: list[tuple[Place, object]] | None = Non
 
 
 class _Search:
-    __slots__ = ("_heuristics", "_min_chars", "_others", "content")
+    __slots__ = ("_heuristics", "_min_chars", "_others", "_warnings", "content")
 
-    def __init__(self, heuristics: Heuristics, others: list[tuple[Place, object]] | None) -> None:
+    def __init__(
+        self,
+        heuristics: Heuristics,
+        others: list[tuple[Place, object]] | None,
+        warnings: list[str] | None = None,
+    ) -> None:
         self.content: list[Found] = []
         self._heuristics = heuristics
         self._min_chars = heuristics.min_chars
         self._others = others
+        self._warnings = warnings
 
     def walk_values(self, node: object, path: Place) -> None:
         if not isinstance(node, dict | list | tuple):
@@ -193,6 +200,12 @@ class _Search:
         binary = self._heuristics.recognise(text)
         if binary is not None:
             self.content.append(Found(path, binary, "heuristic"))
+            return
+
+        lost_type = type_before_decoding(text)
+        if lost_type is not None and self._warnings is not None:
+            place = field_of(path) or "the answer"
+            self._warnings.append(f"{place}: {_decoded_reason(lost_type)}")
 
     def _add_value(self, node: object, path: Place) -> None:
         try:
@@ -324,6 +337,7 @@ def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> Bina
     if media_type is None:
         return None
     if isinstance(encoding, str) and encoding.lower() in ("utf-8", "utf8"):
+        _require_intact(text)
         return BinaryData(Encoded(text, "utf-8"))
 
     if not is_binary_mime(media_type):
@@ -338,8 +352,22 @@ def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> Bina
 
 
 def _encoded_content(text: str, encoding: Literal["base64", "utf-8"]) -> BinaryData:
+    _require_intact(text)
     inline = decode_data_url(text)
     return BinaryData(Encoded(text, encoding) if inline is None else inline)
+
+
+def _require_intact(text: str) -> None:
+    lost_type = type_before_decoding(text)
+    if lost_type is not None:
+        raise BadEncoding(f"the content is {_decoded_reason(lost_type)}")
+
+
+def _decoded_reason(mime_type: str) -> str:
+    return (
+        f"a file ({mime_type}) that was decoded as text, which lost some of its bytes; the app must read it as an "
+        "ArrayBuffer or Blob"
+    )
 
 
 def _is_named_or_measured(node: Mapping[str, object]) -> bool:

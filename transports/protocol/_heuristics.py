@@ -16,6 +16,24 @@ MIN_GUESSED = 1000
 #: Control characters that are common in files and absent from text.
 _CONTROL_CHARS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 
+#: How files begin whose bytes were decoded as UTF-8, with U+FFFD in the place of others.
+_DECODED_HEADS = {
+    "%PDF-": "application/pdf",
+    "PK\x03\x04": "application/zip",
+    "GIF8": "image/gif",
+    "\ufffdPNG\r\n": "image/png",
+    "\ufffd\ufffd\ufffd\ufffd\0\x10JFIF": "image/jpeg",
+    "\x1f\ufffd\x08": "application/gzip",
+}
+
+
+def type_before_decoding(text: str) -> str | None:
+    """Return the MIME type of a file whose bytes are lost, because a program decoded it as text."""
+    for head, mime_type in _DECODED_HEADS.items():
+        if text.startswith(head) and "\ufffd" in text:
+            return mime_type
+    return None
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:

@@ -389,6 +389,7 @@ class Recognised(NamedTuple):
     refs: Mapping[Place, ArtifactRef]
     configured: Mapping[Place, FieldMatch] = {}
     steps: Sequence[Step] = ()
+    warnings: Sequence[str] = ()
     large: bool = False
 
 
@@ -443,19 +444,20 @@ class Layers:
             data, roots, steps = parse_text_blocks(data, rules, self._heuristics)
 
         others: list[tuple[Place, object]] = []
+        warnings: list[str] = []
         if not rules:
-            files = find(data, heuristics=self._heuristics, others=others)
-            return Recognised(data, files, _references(others), steps=steps)
+            files = find(data, heuristics=self._heuristics, others=others, warnings=warnings)
+            return Recognised(data, files, _references(others), {}, steps, warnings)
 
         configured = {match.place: match for match in match_fields(data, rules, roots)}
         files = [Found(place, match.binary) for place, match in configured.items()]
         # Each configured field is None for the search, which then finds only others.
         without_configured = replace_values(data, dict.fromkeys(configured))
-        for item in find(without_configured, heuristics=self._heuristics, others=others):
+        for item in find(without_configured, heuristics=self._heuristics, others=others, warnings=warnings):
             holds_configured_field = any(place[: len(item.path)] == item.path for place in configured)
             if not holds_configured_field:
                 files.append(item)
-        return Recognised(data, files, _references(others), configured, steps)
+        return Recognised(data, files, _references(others), configured, steps, warnings)
 
     async def _release_dropped(self, original: Sequence[Found], remaining: Sequence[Found]) -> None:
         remaining_content = [item.binary.content for item in remaining if isinstance(item.binary, BinaryData)]

@@ -338,7 +338,8 @@ class Router:
         call = str(origin.get("call", ""))
         context = TransformContext(capability, call, self._store, self._on_event)
         recognised = await self._layers.recognise(data, context)
-        answer = _Answer(capability, origin, recognised, sender, on_download, list(warnings), list(recognised.steps))
+        all_warnings = [*warnings, *recognised.warnings]
+        answer = _Answer(capability, origin, recognised, sender, on_download, all_warnings, list(recognised.steps))
         if outputs:
             answer.captured = captured_files(outputs, recognised.data, recognised.files)
         for place, ref in recognised.refs.items():
