@@ -55,7 +55,7 @@ class Cluster:
     async def cores(self) -> int:
         return 4
 
-    async def start(self, kind: type, method: str, *args: Any) -> tuple[Any, Any, Any]:
+    async def start_actor(self, kind: type, method: str, *args: Any) -> tuple[Any, Any, Any]:
         actor = kind()
         self.fate = self.fates[min(len(self.options), len(self.fates) - 1)]
         self.options.append(args[-1])
@@ -81,7 +81,7 @@ class Cluster:
     def at_work(self) -> list[Any]:
         return [actor for actor, task in self.running.items() if not task.done()]
 
-    async def tell(self, actor: Any, method: str) -> None:
+    async def call_without_answer(self, actor: Any, method: str) -> None:
         await getattr(actor, method)()
 
     async def kill(self, actor: Any) -> None:
