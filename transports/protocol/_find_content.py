@@ -352,7 +352,8 @@ def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> Bina
 
 
 def _encoded_content(text: str, encoding: Literal["base64", "utf-8"]) -> BinaryData:
-    _require_intact(text)
+    if not text.isascii():
+        _require_intact(text)
     inline = decode_data_url(text)
     return BinaryData(Encoded(text, encoding) if inline is None else inline)
 
