@@ -52,7 +52,7 @@ Detail: TypeAlias = dict[str, JSONValue]
 @dataclass(slots=True, eq=False)
 class Window:
     """``frame`` is its id in CDP, once it is known. ``changed`` is set whenever the window may show something else.
-    ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there.
+    ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there, ``saving`` its output.
     """
 
     page: Page
@@ -64,7 +64,8 @@ class Window:
     has_download: bool = False
     shown: str = ""
     saved: asyncio.Future[tuple[str, str]] | None = None
-    is_saving: bool = False
+    capture_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    saving: asyncio.Future[BinaryData] | None = None
 
     def begin_loading(self) -> None:
         self.navigations += 1
@@ -104,6 +105,10 @@ class Window:
         if self.page.is_closed():
             return False
         return self.is_loading or self.page.url not in ("", "about:blank", self.shown)
+
+    @property
+    def is_saving(self) -> bool:
+        return self.saving is not None and not self.saving.done()
 
     @property
     def is_written(self) -> bool:
@@ -393,12 +398,13 @@ class EffectTracker:
         required: bool = False,
         is_late: bool = False,
         on_discard: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> asyncio.Future[BinaryData]:
         output = _Output(self.spawn(work), what, required, on_discard, is_late)
         if call.id in self._calls:
             call.outputs.append(output)
         else:
             self._defer(output)
+        return output.task
 
     def add_content(self, call: CallEffects, content: BinaryData, what: str, *, is_late: bool = False) -> None:
         self.add_output(call, _ready(content), what, is_late=is_late)
@@ -603,10 +609,11 @@ class Windows:
 
         max_windows = 8
         self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
-        earlier_windows = self._tracker.unattributed.windows
+        earlier_windows = [window for window in self._tracker.unattributed.windows if window in self._open_windows]
         if len(self._open_windows) >= max_windows and earlier_windows:
-            oldest = earlier_windows.pop(0)
-            self._open_windows = [window for window in self._open_windows if window is not oldest]
+            oldest = earlier_windows[0]
+            self._open_windows.remove(oldest)
+            self._tracker.unattributed.windows.remove(oldest)
             self._tracker.count_dropped(self._tracker.unattributed)
             self._tracker.spawn(close_quietly(oldest.page))
         if len(self._open_windows) >= max_windows:
@@ -659,15 +666,16 @@ class Windows:
         try:
             while not window.page.is_closed():
                 await self._wait_for_content(window, expected)
-                if window.page.url == window.shown:
-                    return
-
-                window.shown = window.page.url
-                with contextlib.suppress(Error):
-                    await self._capture(window)
-                    return
+                # The call that opened the window follows it, and again after its answer.
+                async with window.capture_lock:
+                    url = window.page.url
+                    if url == window.shown:
+                        return
+                    with contextlib.suppress(Error):
+                        await self._capture(window, url)
+                        window.shown = url
+                        return
                 # It went elsewhere meanwhile.
-                window.shown = ""
                 await asyncio.sleep(_LOOK_INTERVAL)
         finally:
             self._tracker.mark_begun(expected)
@@ -689,18 +697,17 @@ class Windows:
                 async with asyncio.timeout(max(_LOOK_INTERVAL, (now() - followed_at) / 10)):
                     await window.changed.wait()
 
-    async def _capture(self, window: Window) -> None:
+    async def _capture(self, window: Window, url: str) -> None:
         """A ``blob:`` URL, or a PDF of the app's own origin, becomes an output."""
-        url = window.page.url
         if url.startswith("blob:"):
             self._tracker.add_output(window.call, self._take_blob(url), "the content of a window")
             return
 
         is_of_app_origin = urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]
         if is_of_app_origin and await window.page.evaluate("document.contentType") == "application/pdf":
-            window.is_saving = True
             work = self._save_shown_pdf(window)
-            self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:MAX_TEXT]})")
+            what = f"the PDF of a window ({redact_url(url)[:MAX_TEXT]})"
+            window.saving = self._tracker.add_output(window.call, work, what)
 
     async def _take_blob(self, url: str) -> BinaryData:
         text = await self._agent.invoke("blobOfUrl", url, timeout=LOAD_TIMEOUT, returns=str)
@@ -713,23 +720,20 @@ class Windows:
     async def _save_shown_pdf(self, window: Window) -> BinaryData:
         """The viewer saves the PDF from its cache: an answer to a form cannot be requested again."""
         failure = TransportError("the browser did not hand it over; let the app download or answer it")
-        try:
-            if self.take_pdf is None:
-                raise failure
-            with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(10.0):
-                    while window.frame is None:
-                        await asyncio.sleep(_LOOK_INTERVAL)
-
-                    window.saved = asyncio.get_running_loop().create_future()
-                    while not await window.press_save():
-                        await asyncio.sleep(_LOOK_INTERVAL)
-
-                    guid, name = await window.saved
-                    return await self.take_pdf(guid, name)
+        if self.take_pdf is None:
             raise failure
-        finally:
-            window.is_saving = False
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(10.0):
+                while window.frame is None:
+                    await asyncio.sleep(_LOOK_INTERVAL)
+
+                window.saved = asyncio.get_running_loop().create_future()
+                while not await window.press_save():
+                    await asyncio.sleep(_LOOK_INTERVAL)
+
+                guid, name = await window.saved
+                return await self.take_pdf(guid, name)
+        raise failure
 
 
 def is_loaded(url: str) -> bool:
