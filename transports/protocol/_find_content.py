@@ -352,13 +352,15 @@ def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> Bina
 
 
 def _encoded_content(text: str, encoding: Literal["base64", "utf-8"]) -> BinaryData:
-    if not text.isascii():
-        _require_intact(text)
+    _require_intact(text)
     inline = decode_data_url(text)
     return BinaryData(Encoded(text, encoding) if inline is None else inline)
 
 
 def _require_intact(text: str) -> None:
+    # Base64, which may be long, is ASCII.
+    if text.isascii():
+        return
     lost_type = type_before_decoding(text)
     if lost_type is not None:
         raise BadEncoding(f"the content is {_decoded_reason(lost_type)}")
