@@ -616,3 +616,22 @@ async def test_pdf_not_kept_by_browser_is_a_warning(whole_app: Session) -> None:
         (warning,) = result.warnings
         assert "the PDF of a window (http://127.0.0.1" in warning and "token=t1" not in warning
         assert (await run(whole_app, "return 8;")).data == 8
+
+
+async def test_pdf_shown_in_a_frame_is_kept_or_named(whole_app: Session) -> None:
+    script = """
+      const {{ promise, resolve }} = Promise.withResolvers();
+      const pdf = new Blob(["{pdf}"], {{ type: "application/pdf" }});
+      const frame = Object.assign(document.createElement("iframe"), {{ onload: resolve, src: {source} }});
+      document.body.append(frame);
+      await promise;
+      return 7;
+    """
+    text = PDF.decode().replace("\n", "\\n")
+    for source in ("URL.createObjectURL(pdf)", "`data:application/pdf;base64,${btoa(await pdf.text())}`"):
+        result = await run(whole_app, script.format(pdf=text, source=source))
+        assert (await contents(whole_app, result), result.warnings, result.data) == ([PDF], (), 7)
+
+    result = await run(whole_app, script.format(pdf=text, source="'/kept-other?token=t1'"))
+    (warning,) = result.warnings
+    assert warning.startswith("the PDF of a frame (http://127.0.0.1") and "token=t1" not in warning

@@ -700,7 +700,7 @@ class Windows:
     async def _capture(self, window: Window, url: str) -> None:
         """A ``blob:`` URL, or a PDF of the app's own origin, becomes an output."""
         if url.startswith("blob:"):
-            self._tracker.add_output(window.call, self._take_blob(url), "the content of a window")
+            self._tracker.add_output(window.call, self.take_blob(url), "the content of a window")
             return
 
         is_of_app_origin = urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]
@@ -709,7 +709,7 @@ class Windows:
             what = f"the PDF of a window ({redact_url(url)[:MAX_TEXT]})"
             window.saving = self._tracker.add_output(window.call, work, what)
 
-    async def _take_blob(self, url: str) -> BinaryData:
+    async def take_blob(self, url: str) -> BinaryData:
         text = await self._agent.invoke("blobOfUrl", url, timeout=LOAD_TIMEOUT, returns=str)
         blobs = parse_json(text, list[Held], "the content of a window")
         if not blobs:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from .._internal.tasks import in_thread
 from ..errors import BrowserCrashed, ContextLost, PageCrashed, TransportError
 from ..protocol._plain_text import redact_url
-from ..protocol.binary import BinaryData, Handle
+from ..protocol.binary import BinaryData, Handle, decode_data_url
 from ..protocol.messages import Message
 from ._agent import INLINE_BYTES, DevTools, PageAgent
 from ._downloads import AppDownloads, ByteLimits, CdpDownloads, PlaywrightDownloads
@@ -135,7 +135,7 @@ class PageEffects:
         )
         listen(cdp, "Page.frameRequestedNavigation", self._on_navigation)
         listen(cdp, "Page.frameStoppedLoading", lambda event: self._on_loaded(event["frameId"]))
-        listen(cdp, "Page.frameNavigated", lambda event: self._on_loaded(event["frame"]["id"]))
+        listen(cdp, "Page.frameNavigated", self._on_frame_navigated)
         # A page of another site, which loads in a process of its own, gives no other event here.
         listen(cdp, "Page.frameDetached", lambda event: self._on_loaded(event["frameId"]))
 
@@ -243,6 +243,25 @@ class PageEffects:
         may_download = event["disposition"] == "currentTab" and is_loaded(event["url"])
         if may_download and not same_document and call.id is not None:
             self.tracker.expect_navigation(call, event["frameId"])
+
+    def _on_frame_navigated(self, event: dict[str, Any]) -> None:
+        frame = event["frame"]
+        announced = self.tracker.find_expected(frame["id"])
+        if announced is not None and frame["mimeType"] == "application/pdf":
+            self._on_frame_pdf(self.tracker.call_of(announced.call.id), frame["url"])
+        self._on_loaded(frame["id"])
+
+    def _on_frame_pdf(self, call: CallEffects, url: str) -> None:
+        """The viewer of a whole Chromium shows what is a download elsewhere."""
+        address = redact_url(url)[:MAX_TEXT]
+        if not self.tracker.record(call, "download", {"url": address, "filename": ""}):
+            self.tracker.count_dropped(call)
+        elif url.startswith("blob:"):
+            self.tracker.add_output(call, self._windows.take_blob(url), "the PDF of a frame")
+        elif url.startswith("data:"):
+            self.tracker.add_output(call, _decode_pdf(url), "the PDF of a frame")
+        else:
+            self.tracker.warn(call, f"the PDF of a frame ({address}) is not kept; let the app download or answer it")
 
     def _on_loaded(self, frame: str) -> None:
         announced = self.tracker.find_expected(frame)
@@ -436,6 +455,13 @@ class PageEffects:
 def _is_pdf(path: Path) -> bool:
     with path.open("rb") as file:
         return b"%PDF-" in file.read(1024)
+
+
+async def _decode_pdf(url: str) -> BinaryData:
+    content = decode_data_url(url)
+    if content is None:
+        raise TransportError("its data: URL cannot be read; let the app download or answer it")
+    return BinaryData(content, "application/pdf")
 
 
 async def _cancel_file_choosers(cdp: DevTools) -> None:
