@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 PAGES = "<h1>Sales</h1><p>They grew.</p><h1 style='break-before: page'>Costs</h1><p>They fell.</p>"
 
 
-async def test_scripted_agent_exports_pdf_reads_page_and_passes_it_on(
+async def test_scripted_agent_exports_pdf_reads_page_and_sees_pictures(
     fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
-    """Responses of OpenAI; the bytes that the model sees are text and the picture that it asked for."""
+    """Responses of OpenAI; the bytes that the model sees are text and the pictures that it asked for."""
     async with connect(fixture.url, browser=browser, store=tmp_path / "out") as app:
-        tools = openai_tools(app, api="responses", strict=True)
+        strict_tools = openai_tools(app, api="responses", strict=True)
         seen: list[str] = []
 
         async def call(name: str, **arguments: object) -> Any:
@@ -33,7 +33,7 @@ async def test_scripted_agent_exports_pdf_reads_page_and_passes_it_on(
                 "name": name,
                 "arguments": json.dumps(arguments),
             }
-            message, answer = await tools.answer_with(made)
+            message, answer = await strict_tools.answer_with(made)
             seen.append(json.dumps(message))
             assert not answer.is_error, answer.text
             return answer
@@ -50,9 +50,6 @@ async def test_scripted_agent_exports_pdf_reads_page_and_passes_it_on(
         assert base64.b64encode(content[:30]).decode()[:36] not in "".join(seen)
         assert sum(map(len, seen)) < 4000 + len(picture.base64)
 
-
-async def test_image_is_returned_as_content_and_reference(fixture: Fixture, browser: Browser) -> None:
-    async with connect(fixture.url, browser=browser, store="memory:") as app:
         tools = AppTools(app, {})
         chart = await tools.call("abp_chart_render", {"csv": "Month,Online\nJan,120\nFeb,150\n"})
         assert chart.result is not None
@@ -64,6 +61,7 @@ async def test_image_is_returned_as_content_and_reference(fixture: Fixture, brow
         assert [one.data for one in again.attachments] == [picture.data]
 
 
+@pytest.mark.slow
 async def test_agent_calls_tools_of_mcp_server_and_its_view(
     browser: Browser, tmp_path: Path, views_address: str
 ) -> None:

@@ -483,6 +483,7 @@ def test_signal_interrupts_waiting_for_stdin(abp: Cli) -> None:
     assert json.loads(out)["cancelled"] is True and json.loads(out)["error"]["code"] == "CANCELLED"
 
 
+@pytest.mark.slow
 def test_signal_during_startup_prints_no_traceback(abp: Cli) -> None:
     # A coverage run starts before our first line, and its own start is not ours to guard.
     abp.env = {name: value for name, value in abp.env.items() if not name.startswith("COVERAGE_")}

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.command_line import TAB, Terminal
 
+pytestmark = pytest.mark.slow  # programs of others
+
 #: An interactive shell that reads no settings but those in its home folder.
 SHELLS = {"bash": ["bash", "-i"], "zsh": ["zsh", "-d", "-i"]}
 

@@ -91,6 +91,7 @@ def test_an_example_without_arguments_prints_its_usage(name: str, monkeypatch: p
     assert f"python examples/{name} " in str(end.value.code)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R5-5d")
 @pytest.mark.requirement("R5-5a")
 def test_export_pdf(url: str, tmp_path: Path) -> None:
@@ -109,6 +110,7 @@ def test_blocking(url: str, tmp_path: Path) -> None:
     assert [len(list((tmp_path / "out").glob(f"picture-{width}x*.png"))) for width in (64, 320)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_files_in_and_out(run_here: Run, url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
     printed = run_here("files_in_and_out.py", url, str(picture))
@@ -142,6 +144,7 @@ def test_websocket_app(abp: CommandLine, tmp_path: Path) -> None:
     assert checked.status == 0 and "conformant: " in checked.out, checked
 
 
+@pytest.mark.slow
 def test_session_events(run_here: Run) -> None:
     assert run_here("session_events.py").splitlines() == [
         "progress 50%",
@@ -175,6 +178,7 @@ def test_replay(url: str, tmp_path: Path) -> None:
     assert recorded == replayed and recorded.startswith("application/pdf ")
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R4-15j", "R4-15l")
 def test_mcp_client(run_here: Run, url: str, tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")

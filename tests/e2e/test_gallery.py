@@ -17,7 +17,13 @@ from transports import Browser
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_gallery_without_token_shows_only_login(empty: Gallery, browser: Browser) -> None:
+async def test_login_needs_token_and_page_keeps_it_from_url_and_script(empty: Gallery, browser: Browser) -> None:
+    sizes: dict[str, int] = {}
+
+    async def measure(answer: Any) -> None:
+        if answer.url.endswith(".js"):
+            sizes[answer.url] = len(await answer.body())
+
     await empty.upload("secret.txt", "text/plain", b"secret")
     async with visit(browser, empty.url) as page:
         await page.get_by_label("Token").fill("a token that somebody made up")
@@ -33,15 +39,7 @@ async def test_gallery_without_token_shows_only_login(empty: Gallery, browser: B
         await page.reload()
         await expect(page.get_by_label("Token")).to_be_visible()
 
-
-async def test_first_visit_loads_little_script_and_removes_token_from_url(empty: Gallery, browser: Browser) -> None:
-    sizes: dict[str, int] = {}
-
-    async def measure(answer: Any) -> None:
-        if answer.url.endswith(".js"):
-            sizes[answer.url] = len(await answer.body())
-
-    async with visit(browser, "about:blank", own=empty.url) as page:
+        await page.goto("about:blank")
         page.on("response", measure)
         await page.goto(empty.entry)
         await expect(page.locator("#connection")).to_have_text("Live")
@@ -71,6 +69,7 @@ async def test_new_artifacts_appear_live(shared: tuple[Gallery, Page]) -> None:
     await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_events_arriving_before_list_are_not_lost(empty: Gallery, browser: Browser) -> None:
     async with visiting(empty, browser) as page:
 
@@ -86,6 +85,7 @@ async def test_events_arriving_before_list_are_not_lost(empty: Gallery, browser:
         await page.unroute_all()
 
 
+@pytest.mark.slow
 async def test_gallery_loads_many_artifacts_in_pages(empty: Gallery, browser: Browser) -> None:
     for number in range(65):
         await empty.upload(f"note-{number:02}.txt", "text/plain", b"%d" % number)
@@ -187,6 +187,7 @@ async def test_keyboard_navigates_gallery_grid(shared: tuple[Gallery, Page]) -> 
     assert outline == "solid"
 
 
+@pytest.mark.slow
 async def test_hidden_tab_closes_its_event_connection(empty: Gallery, browser: Browser) -> None:
     """A browser has six connections for all tabs of one server: a seventh tab could show nothing."""
 
@@ -223,7 +224,8 @@ async def test_hidden_tab_closes_its_event_connection(empty: Gallery, browser: B
         await listening(page, "1")
 
 
-@pytest.mark.parametrize("after_an_event", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("after_an_event", [True, False])
 async def test_gallery_reconnects_after_server_restart(tmp_path: Path, browser: Browser, after_an_event: bool) -> None:
     """With a place in the old stream, which the new server does not know (``reset``), and without one."""
     async with open_gallery(tmp_path / "store", browser) as first:
@@ -249,6 +251,7 @@ async def test_gallery_reconnects_after_server_restart(tmp_path: Path, browser: 
         await context.close()
 
 
+@pytest.mark.slow
 async def test_gallery_follows_light_and_dark_scheme(shared: tuple[Gallery, Page]) -> None:
     _, page = shared
     ground = "getComputedStyle(document.body).backgroundColor"

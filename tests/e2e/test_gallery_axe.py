@@ -10,12 +10,12 @@ from playwright.async_api import Page, expect
 
 from tests.mcp_official.node import packages
 from tests.support.batch_run import plant_run
-from tests.support.gallery import PICTURE, Gallery, open_gallery
+from tests.support.gallery import PICTURE, open_gallery
 from tests.support.resources import ResourceApp
 from transports import Browser
 from webapp_fixture import Fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,17 +48,6 @@ async def _findings(page: Page, options: str) -> list[str]:
     ]
 
 
-async def test_gallery_grid_has_no_accessibility_violations(empty: Gallery, browser: Browser, axe: str) -> None:
-    """One view in each run; all are below."""
-    await empty.upload("p.png", "image/png", PICTURE)
-    async with await browser.playwright.new_context(color_scheme="light", bypass_csp=True) as context:
-        page = await context.new_page()
-        await page.goto(empty.entry)
-        await expect(page.locator(".card")).to_have_count(1)
-        assert await barriers(page, axe) == []
-
-
-@pytest.mark.slow
 async def test_gallery_views_have_no_accessibility_violations(
     tmp_path: Path, fixture: Fixture, browser: Browser, axe: str, views_address: str
 ) -> None:

@@ -152,6 +152,7 @@ async def test_gallery_shows_progress_questions_cancelling_and_errors(paged: tup
     await expect(failed.locator(".problem")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_question_arriving_before_call_response_is_kept(shared: tuple[Gallery, Page]) -> None:
     _, page = shared
     work = await run(page, "form.ask")
@@ -169,6 +170,7 @@ async def test_question_arriving_before_call_response_is_kept(shared: tuple[Gall
     await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_gallery_timeline_shows_run_at_a_glance(gallery: Gallery, browser: Browser) -> None:
     async with visiting(gallery, browser) as page:
         await page.get_by_role("link", name="Calls").click()
@@ -232,6 +234,7 @@ async def test_apps_are_connected_and_disconnected(tmp_path: Path, browser: Brow
         await expect(page.locator(".app .url").nth(2)).to_contain_text("bench · signed in as ann · session")
 
 
+@pytest.mark.slow
 async def test_call_link_opens_call_after_late_call_list(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     call = await gallery.call("convert.markdownToHtml", markdown="# Title")

@@ -55,6 +55,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 async def test_call_form_supports_every_field_type(tmp_path: Path, browser: Browser) -> None:
     came: list[Mapping[str, Any]] = []
 

@@ -52,6 +52,7 @@ async def test_gallery_card_previews_content(shared: tuple[Gallery, Page]) -> No
         await expect(inside(name, ".sheet")).to_have_count(1)
 
 
+@pytest.mark.slow
 async def test_card_scrolled_past_is_not_loaded(empty: Gallery, browser: Browser) -> None:
     for number in range(60):
         await empty.upload(f"{number:02}.txt", "text/plain", b"line %d" % number)
@@ -93,6 +94,7 @@ async def test_pdf_opens_in_browser_viewer(gallery: Gallery, browser: Browser) -
         await eventually(is_drawn, pause=0.1)
 
 
+@pytest.mark.slow
 async def test_gallery_previews_text_json_csv_and_bytes(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     await gallery.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)

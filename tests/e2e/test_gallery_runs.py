@@ -33,6 +33,7 @@ REASONS = """() => {
 CANARY = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
+@pytest.mark.slow
 async def test_gallery_run_is_followed_searched_and_links_to_files(tmp_path: Path, browser: Browser) -> None:
     async with (
         await plant_run(tmp_path / "runs" / "charts", jobs=90, ended=70) as ledger,

@@ -205,6 +205,7 @@ _UNCOVERED = """async (port) => {
 }""".replace("PEER", PEER)
 
 
+@pytest.mark.slow
 async def test_view_cannot_escape_gallery_by_webrtc_or_resource_hints(
     tmp_path: Path, browser: Browser, views_address: str
 ) -> None:

@@ -18,10 +18,9 @@ from jupyter_client.manager import KernelManager
 from tests.e2e.test_cli_browser import workbench as workbench
 from tests.site.notebooks import NOTEBOOKS, execute, jupyter_in, page
 from tests.support.processes import processes, still_running
-from tests.support.slow import slow_but
 from transports.sync import connect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Kernel = tuple[KernelManager, BlockingKernelClient]
 ROOT = Path(__file__).parents[2]
 #: What the outputs of each notebook show, in order.
@@ -58,7 +57,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but((Path(path).stem for path in NOTEBOOKS), "first_steps"))
+@pytest.mark.parametrize("name", [Path(path).stem for path in NOTEBOOKS])
 def test_example_notebook_runs_and_shows_its_objects(name: str, tmp_path: Path) -> None:
     before = processes()
     notebook = execute(f"examples/notebooks/{name}.ipynb")
@@ -130,7 +129,6 @@ def opened(client: BlockingKernelClient, url: str) -> tuple[str, list[psutil.Pro
     return pid, family
 
 
-@pytest.mark.slow
 def test_kernel_restart_or_exit_leaves_no_processes(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)
@@ -145,7 +143,6 @@ def test_kernel_restart_or_exit_leaves_no_processes(workbench: str, tmp_path: Pa
         assert folders_of(pid) == []
 
 
-@pytest.mark.slow
 def test_killed_kernel_processes_end_and_next_session_sweeps(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)

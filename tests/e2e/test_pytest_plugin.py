@@ -135,33 +135,27 @@ def test_plugin_target_comes_from_marker_option_or_fixture(pytester: pytest.Pyte
     over_both.stdout.fnmatch_lines(["*test_option[[]websocket[]] PASSED*", "*test_option[[]auto[]] PASSED*"])
 
 
-def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pytester, tmp_path: Path) -> None:
-    pytester.makepyfile("""
+GENERATED = {"bytes": 2000, "as": "url", "auth": "bearer"}
+
+
+def test_failure_keeps_recording_and_artifacts(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    pytester.makepyfile(f"""
         import pytest
 
+        pytestmark = pytest.mark.abp_transports("websocket")
+
         def test_blocking(abp_fixture_app, abp_app):
-            abp_app.call("file.generate", {"bytes": 2000, "as": "url", "auth": "bearer"})
-            abp_app._runner.run(abp_app.transport.wrapped.page.evaluate("console.warn('mind the gap')"))
+            abp_app.call("file.generate", {GENERATED})
             assert False, "on purpose"
 
         @pytest.mark.asyncio
-        async def test_async(abp_fixture_app, abp_app_async):
-            async with abp_app_async() as app:
-                await app.call("file.list")
-                await app.transport.wrapped.page.evaluate("console.warn('mind the gap')")
-                assert False, "on purpose"
-
-        @pytest.mark.asyncio
-        @pytest.mark.abp_transports("websocket")
         async def test_skipped(abp_fixture_app, abp_app_async):
             async with abp_app_async():
                 pytest.skip("no reason to keep anything")
 
-        @pytest.mark.abp_transports("websocket")
         def test_fine(abp_fixture_app, abp_app):
             abp_app.call("file.list")
 
-        @pytest.mark.abp_transports("websocket")
         @pytest.mark.asyncio
         async def test_several(abp_fixture_app, abp_app_async, tmp_path):
             for _ in range(2):
@@ -173,29 +167,53 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
             assert False, "on purpose"
     """)
     result = ran(pytester, "--abp-output=kept")
-    result.assert_outcomes(passed=1, failed=3, skipped=1)
+    result.assert_outcomes(passed=1, failed=2, skipped=1)
     kept = pytester.path / "kept"
-    result.stdout.fnmatch_lines(
-        [f"kept in {kept}/*test_blocking: session.jsonl, session.txt, page.txt*, trace.zip*, artifacts"]
-    )
+    result.stdout.fnmatch_lines([f"kept in {kept}/*test_blocking-websocket: session.jsonl, session.txt, artifacts"])
     several = "session.jsonl, session.txt, session-2.jsonl, session-2.txt, artifacts"
     result.stdout.fnmatch_lines([f"kept in *test_several-websocket: {several}"])
     (run,) = kept.iterdir()
-    blocking, by_async, _ = folders = [*run.glob("*test_blocking"), *run.glob("*test_async"), *run.glob("*websocket")]
+    blocking, _ = folders = [*run.glob("*test_blocking*"), *run.glob("*test_several*")]
     assert {*run.iterdir()} == {*folders}
-    for folder in (blocking, by_async):
-        with zipfile.ZipFile(folder / "trace.zip") as trace:
-            assert "trace.trace" in trace.namelist()
-        assert "console.warning: mind the gap\n" in (folder / "page.txt").read_text(encoding="utf-8")
     log = (blocking / "session.txt").read_text(encoding="utf-8")
     asked = re.findall(r"→ ask \d+ request (\S+)", log)
     assert asked[0] == "initialize" and "capabilities/call" in asked and " capabilities/call-result " in log
     (answer,) = re.findall(r" capabilities/call-result .*generated.*", log)
     assert '"auth": {"type": "bearer", "header": "<redacted>"}' in answer
     with connect(f"replay:{blocking / 'session.jsonl'}", store=str(tmp_path)) as app:
-        again = app.call("file.generate", {"bytes": 2000, "as": "url", "auth": "bearer"})
+        again = app.call("file.generate", GENERATED)
     assert again.artifacts["file"].sha256 == digest(2000, 0)
     assert (blocking / "artifacts" / "generated.bin").stat().st_size == 2000
+
+
+@pytest.mark.slow
+def test_failure_in_page_keeps_its_console_and_trace(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        def test_blocking(abp_fixture_app, abp_app):
+            abp_app.call("file.list")
+            abp_app._runner.run(abp_app.transport.wrapped.page.evaluate("console.warn('mind the gap')"))
+            assert False, "on purpose"
+
+        @pytest.mark.asyncio
+        async def test_async(abp_fixture_app, abp_app_async):
+            async with abp_app_async() as app:
+                await app.call("file.list")
+                await app.transport.wrapped.page.evaluate("console.warn('mind the gap')")
+                assert False, "on purpose"
+    """)
+    result = ran(pytester, "--abp-output=kept")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["kept in *test_blocking: session.jsonl, session.txt, page.txt*, trace.zip*, artifacts"]
+    )
+    folders = [*pytester.path.glob("kept/*/*")]
+    assert len(folders) == 2
+    for folder in folders:
+        with zipfile.ZipFile(folder / "trace.zip") as trace:
+            assert "trace.trace" in trace.namelist()
+        assert "console.warning: mind the gap\n" in (folder / "page.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -365,6 +383,7 @@ def test_reopening_page_under_abp_app_says_to_drop_page_goto(pytester: pytest.Py
     result.stdout.no_fnmatch_line("*transports*instance method*")
 
 
+@pytest.mark.slow
 def test_documentation_front_page_test_passes(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -379,6 +398,7 @@ def test_documentation_front_page_test_passes(
     assert [path for path in (tmp_path / "out").iterdir() if path.suffix == ".pdf"]
 
 
+@pytest.mark.slow
 def test_unused_pytest_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import sys

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,6 @@ import pytest
 from tests.e2e.test_cli import Cli, Process
 from tests.e2e.test_cli_browser import Site, serving, workbench as workbench
 from tests.support.eventually import eventually_blocking
-from tests.support.slow import slow_but
 
 pytestmark = pytest.mark.browser
 
@@ -103,10 +102,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         shutil.rmtree(run.cli.temp, ignore_errors=True)
 
 
-Ways = list[tuple[signal.Signals, bool]]
 #: As a terminal sends it, to all of a group, and as another program does; and the other way round.
-WAYS: Ways = [(signal.SIGINT, True), (signal.SIGTERM, False)]
-OTHER_WAYS: Ways = [(signal.SIGINT, False), (signal.SIGTERM, True)]
+WAYS = [(number, group) for group in (True, False) for number in (signal.SIGINT, signal.SIGTERM)]
 
 
 def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, group: bool, times: int = 1) -> None:
@@ -132,10 +129,10 @@ def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, gro
     assert run.cli.staged() == [] and run.cli.files() == [], how
 
 
-def check_all(runs: list[Run], moment: Callable[[Run], object], ways: Ways) -> None:
+def check_all(runs: list[Run], moment: Callable[[Run], object]) -> None:
     """The same moment, reached by several commands at once: each gets another signal."""
     with ThreadPoolExecutor(len(runs)) as pool:
-        futures = [pool.submit(check, run, moment, *way) for run, way in zip(runs, ways, strict=True)]
+        futures = [pool.submit(check, run, moment, *way) for run, way in zip(runs, WAYS, strict=True)]
         for future in futures:
             future.result()
 
@@ -156,24 +153,24 @@ MOMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.fault(8)
-@pytest.mark.parametrize("ways", [WAYS, pytest.param(OTHER_WAYS, marks=pytest.mark.slow)], ids=["usual", "other"])
-@pytest.mark.parametrize("name", slow_but([*MOMENTS], "the call is under way"))
-def test_signal_ends_program_at_any_moment(start: Callable[..., Run], name: str, ways: Ways) -> None:
+@pytest.mark.parametrize("name", MOMENTS)
+def test_signal_ends_program_at_any_moment(start: Callable[..., Run], name: str) -> None:
     moment = MOMENTS[name]
-    with serving() as first, serving() as second:
-        sites = [first, second]
+    with ExitStack() as stack:
+        sites = [stack.enter_context(serving()) for _ in WAYS]
         runs = [start(site.url + moment.path, "wait") for site in sites]
-        check_all(runs, lambda run: moment.come(run, sites[runs.index(run)]), ways)
+        check_all(runs, lambda run: moment.come(run, sites[runs.index(run)]))
 
 
 @pytest.mark.slow
 @pytest.mark.fault(8)
-@pytest.mark.parametrize("way", slow_but(["buffer", "url"], "buffer"))
+@pytest.mark.parametrize("way", ["buffer", "url"])
 def test_signal_ends_program_during_large_transfer(start: Callable[..., Run], workbench: str, way: str) -> None:
     args = (workbench, "file.generate", "-p", "megabytes=256", "-p", f"as={way}")
     runs = [start(*args) for _ in WAYS]
-    check_all(runs, Run.large, WAYS)
+    check_all(runs, Run.large)
 
 
 @pytest.mark.fault(6, 8)

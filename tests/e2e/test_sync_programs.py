@@ -66,6 +66,7 @@ print(app.call("quick").data, flush=True)
     assert "ResourceWarning" in err and "was not closed" in err
 
 
+@pytest.mark.slow
 def test_thread_uses_and_opens_sessions_after_main_thread_ended() -> None:
     code = """
 import time
@@ -101,6 +102,7 @@ except KeyboardInterrupt:
     assert run.returncode == 0 and time.monotonic() - started < 15
 
 
+@pytest.mark.slow
 def test_uncaught_ctrl_c_ends_program_and_cancels_call() -> None:
     with program("session.open().call('forever')") as run:
         assert run.stdout and run.stdout.readline() == "running\n"
@@ -110,6 +112,7 @@ def test_uncaught_ctrl_c_ends_program_and_cancels_call() -> None:
     assert run.returncode in (130, -signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_second_ctrl_c_ends_wait_but_not_closing() -> None:
     code = """
 class Slow(App):
@@ -165,6 +168,7 @@ print(process.exitcode, app.call("quick").data, flush=True)
     assert "destroyed" not in err
 
 
+@pytest.mark.slow
 def test_session_opened_while_program_ends_raises_typed_error(tmp_path: Path) -> None:
     code = f"""
 import atexit

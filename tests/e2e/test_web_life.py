@@ -12,18 +12,17 @@ import pytest
 
 from tests.e2e.test_serve_command import abp, client
 from tests.support.processes import still_running
-from tests.support.slow import slow_but
 from tests.support.web_client import TOKEN, Listening
 from webapp_fixture import Fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 def family(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
-@pytest.mark.parametrize("number", slow_but([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, number: signal.Signals) -> None:
     async with abp(tmp_path / "out", "serve", "--app", fixture.url, "--json") as server:
         first = json.loads(await server.line())
@@ -44,7 +43,6 @@ async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, 
         assert await asyncio.to_thread(still_running, processes, 10) == []
 
 
-@pytest.mark.slow
 async def test_bridge_exit_ends_its_and_gallery_browsers(fixture: Fixture, tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     async with abp(tmp_path / "out", "mcp", "--gallery", "--app", fixture.url, ABP_SERVE_TOKEN=TOKEN) as bridge:

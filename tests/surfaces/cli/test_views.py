@@ -55,6 +55,7 @@ def test_cli_view_prints_summary_and_passes_theme(abp: CommandLine, views: str) 
     assert '"theme": "dark"' in log
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_view_command_explains_blank_view(abp: CommandLine, views: str) -> None:
     ran = abp("view", views, "hollow")
@@ -64,6 +65,7 @@ def test_view_command_explains_blank_view(abp: CommandLine, views: str) -> None:
     assert "its script failed: TypeError: " in ran.err and "(line 3)" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_view_of_a_host_and_locale_is_reopened_without_server(abp: CommandLine, tmp_path: Path) -> None:
     recording = tmp_path / "a recording.jsonl"
