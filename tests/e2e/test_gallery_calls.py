@@ -51,8 +51,8 @@ async def test_gallery_form_makes_call_and_artifact(paged: tuple[Gallery, Page])
     await expect(card(page, "chart.png")).to_be_visible()
 
 
-async def test_nested_params_can_be_entered_as_fields_or_json(shared: tuple[Gallery, Page]) -> None:
-    gallery, page = shared
+async def test_nested_params_can_be_entered_as_fields_or_json(paged: tuple[Gallery, Page]) -> None:
+    gallery, page = paged
     work = await run(page, "export.pdf")
     await work.get_by_label("html").fill("<p>wide</p>")
     await work.get_by_role("group", name="options").get_by_label("landscape").select_option(label="Yes")

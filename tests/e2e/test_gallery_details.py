@@ -76,3 +76,18 @@ async def test_deletion_asks_for_confirmation_and_lost_links_open_the_gallery(sh
     await page.goto("about:blank")
     await page.goto(f"{gallery.url}#artifact=%E6%97")
     await expect(page.locator(".notice")).to_contain_text("there is no artifact")
+
+
+async def test_details_link_versions_and_show_source_and_scope(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    for text in (b"the first", b"the second"):
+        await gallery.upload("notes.txt", "text/plain", text)
+    await opened(page, "notes.txt")
+    dialog = page.get_by_role("dialog")  # whose name will be another
+    await expect(dialog.locator("pre.text")).to_have_text("the first")
+    versions = dialog.get_by_role("list", name="Versions of notes.txt")
+    await expect(versions.get_by_role("listitem")).to_have_count(2)
+    await versions.get_by_role("link").click()
+    await expect(dialog.locator("pre.text")).to_have_text("the second")
+    await dialog.get_by_text("Source and scope").click()
+    await expect(dialog.get_by_role("complementary")).to_contain_text("scope: { }")

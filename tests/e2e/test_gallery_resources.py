@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
-from tests.e2e.visits import opened, visiting
-from tests.support.gallery import Gallery, open_gallery
+from tests.e2e.visits import visiting
+from tests.support.gallery import open_gallery
 from tests.support.resources import ResourceApp
 from transports import Browser
 
@@ -58,18 +58,3 @@ async def test_gallery_browses_reads_and_watches_resources(tmp_path: Path, brows
         server.change_list()
         await listed.filter(has_text="note:///new").click()
         await expect(shown.get_by_role("region", name="Text")).to_have_text("<img src=x onerror=alert(1)>")
-
-
-async def test_details_link_versions_and_show_source_and_scope(shared: tuple[Gallery, Page]) -> None:
-    gallery, page = shared
-    for text in (b"the first", b"the second"):
-        await gallery.upload("notes.txt", "text/plain", text)
-    await opened(page, "notes.txt")
-    dialog = page.get_by_role("dialog")  # whose name will be another
-    await expect(dialog.locator("pre.text")).to_have_text("the first")
-    versions = dialog.get_by_role("list", name="Versions of notes.txt")
-    await expect(versions.get_by_role("listitem")).to_have_count(2)
-    await versions.get_by_role("link").click()
-    await expect(dialog.locator("pre.text")).to_have_text("the second")
-    await dialog.get_by_text("Source and scope").click()
-    await expect(dialog.get_by_role("complementary")).to_contain_text("scope: { }")

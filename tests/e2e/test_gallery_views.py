@@ -250,34 +250,34 @@ async def test_messages_from_foreign_frames_are_not_answered(shared: tuple[Galle
     assert (await view.evaluate("rpc('ping')"))["result"] == {}
 
 
-async def test_view_origin_serves_only_its_sandbox(tmp_path: Path, browser: Browser, views_address: str) -> None:
-    async with serving(tmp_path, browser, views_address) as gallery:
-        call = await start(gallery)
-        view = await gallery.ask("GET", f"views/{call}?theme=dark&width=400&height=300")
-        name = view["origin"].removeprefix("http://")
-        assert view["allow"] == "clipboard-write" and "rpc" in view["html"]
+async def test_view_origin_serves_only_its_sandbox(shared: tuple[Gallery, Page]) -> None:
+    gallery, _ = shared
+    call = await start(gallery)
+    view = await gallery.ask("GET", f"views/{call}?theme=dark&width=400&height=300")
+    name = view["origin"].removeprefix("http://")
+    assert view["allow"] == "clipboard-write" and "rpc" in view["html"]
 
-        async def at(host: str, path: str = "", method: str = "GET", **more: str) -> aiohttp.ClientResponse:
-            return await gallery.http.request(method, gallery.url + path, headers={"Host": host, **more})
+    async def at(host: str, path: str = "", method: str = "GET", **more: str) -> aiohttp.ClientResponse:
+        return await gallery.http.request(method, gallery.url + path, headers={"Host": host, **more})
 
-        sandbox = await at(name)
-        policy = sandbox.headers["Content-Security-Policy"]
-        assert sandbox.status == 200 and "connect-src 'self';" in policy and "https://fonts.example" in policy
-        assert "script-src *" not in policy and f"frame-ancestors {gallery.url.rstrip('/')} " in policy
-        assert "Set-Cookie" not in sandbox.headers and view["html"] not in await sandbox.text()
-        for path in ("apps", "artifacts", "assets/app.js", f"views/{call}", "?x", "healthz"):
-            assert (await at(name, path)).status == 404, path  # with the operator's token
-        assert (await at(name, "", "POST")).status == 404
-        other = f"view-{'0' * 16}.localhost{name[name.index(':') :]}"
-        assert (await at(other)).status == 404
-        assert (await at(f"x.{name}")).status == 421
-        # and the gallery takes nothing from there
-        netloc = gallery.url.removeprefix("http://").rstrip("/")
-        assert (await at(netloc, "apps", Origin=view["origin"])).status == 403
-        frames = f"frame-src 'self' http://*.localhost:{netloc.rpartition(':')[2]};"
-        assert frames in (await at(netloc)).headers["Content-Security-Policy"]
-        await gallery.ask("DELETE", f"views/{call}", expect=204)
-        assert (await at(name)).status == 404
+    sandbox = await at(name)
+    policy = sandbox.headers["Content-Security-Policy"]
+    assert sandbox.status == 200 and "connect-src 'self';" in policy and "https://fonts.example" in policy
+    assert "script-src *" not in policy and f"frame-ancestors {gallery.url.rstrip('/')} " in policy
+    assert "Set-Cookie" not in sandbox.headers and view["html"] not in await sandbox.text()
+    for path in ("apps", "artifacts", "assets/app.js", f"views/{call}", "?x", "healthz"):
+        assert (await at(name, path)).status == 404, path  # with the operator's token
+    assert (await at(name, "", "POST")).status == 404
+    other = f"view-{'0' * 16}.localhost{name[name.index(':') :]}"
+    assert (await at(other)).status == 404
+    assert (await at(f"x.{name}")).status == 421
+    # and the gallery takes nothing from there
+    netloc = gallery.url.removeprefix("http://").rstrip("/")
+    assert (await at(netloc, "apps", Origin=view["origin"])).status == 403
+    frames = f"frame-src 'self' http://*.localhost:{netloc.rpartition(':')[2]};"
+    assert frames in (await at(netloc)).headers["Content-Security-Policy"]
+    await gallery.ask("DELETE", f"views/{call}", expect=204)
+    assert (await at(name)).status == 404
 
 
 async def test_app_only_claiming_views_runs_without_live_view(tmp_path: Path, browser: Browser) -> None:
@@ -369,34 +369,34 @@ async def sent_report(gallery: Gallery, page: Page) -> bool:
     return len((await gallery.ask("GET", f"views/{call}"))["warnings"]) == 2
 
 
-async def test_policy_reports_are_limited(tmp_path: Path, browser: Browser, views_address: str) -> None:
-    async with serving(tmp_path, browser, views_address) as gallery:
-        call = await start(gallery, "plain")
-        name = (await gallery.ask("GET", f"views/{call}"))["origin"].removeprefix("http://")
+async def test_policy_reports_are_limited(shared: tuple[Gallery, Page]) -> None:
+    gallery, _ = shared
+    call = await start(gallery, "plain")
+    name = (await gallery.ask("GET", f"views/{call}"))["origin"].removeprefix("http://")
 
-        async def report(body: bytes, path: str = "violations", host: str = name) -> int:
-            headers = {"Host": host, "Origin": f"http://{host}", "Content-Type": "application/csp-report"}
-            async with gallery.http.post(gallery.url + path, data=body, headers=headers) as answer:
-                return answer.status
+    async def report(body: bytes, path: str = "violations", host: str = name) -> int:
+        headers = {"Host": host, "Origin": f"http://{host}", "Content-Type": "application/csp-report"}
+        async with gallery.http.post(gallery.url + path, data=body, headers=headers) as answer:
+            return answer.status
 
-        def about(blocked: str) -> bytes:
-            return json.dumps({"csp-report": {"effective-directive": "img-src", "blocked-uri": blocked}}).encode()
+    def about(blocked: str) -> bytes:
+        return json.dumps({"csp-report": {"effective-directive": "img-src", "blocked-uri": blocked}}).encode()
 
-        async def warnings() -> list[str]:
-            return list((await gallery.ask("GET", f"views/{call}"))["warnings"])
+    async def warnings() -> list[str]:
+        return list((await gallery.ask("GET", f"views/{call}"))["warnings"])
 
-        assert await report(about("data")) == await report(about("data")) == 204
-        remedy = "; no declared domain allows it: put it into the document, or do without it"
-        assert await warnings() == [f"forbidden by its policy: img-src, data{remedy}"]
-        limit = 64 << 10
-        at_the_limit = about("x" * (limit - len(about(""))))
-        assert await report(at_the_limit) == 204 and await report(at_the_limit + b" ") == 413
-        assert len((await warnings())[1]) == len("forbidden by its policy: ") + 300 + len(remedy)
-        for odd in (b"", b"{", b"[]", b"7", b'{"csp-report": 7}', b"[" * 5000, b"\xff"):
-            assert await report(odd) == 400, odd
-        assert await report(about("a"), "violations?x") == await report(about("a"), "violation") == 404
-        other = f"view-{'0' * 16}.localhost{name[name.index(':') :]}"
-        assert await report(about("a"), host=other) == 404
-        for number in range(60):
-            assert await report(about(f"https://{number}.example/")) == 204
-        assert len(await warnings()) == 50
+    assert await report(about("data")) == await report(about("data")) == 204
+    remedy = "; no declared domain allows it: put it into the document, or do without it"
+    assert await warnings() == [f"forbidden by its policy: img-src, data{remedy}"]
+    limit = 64 << 10
+    at_the_limit = about("x" * (limit - len(about(""))))
+    assert await report(at_the_limit) == 204 and await report(at_the_limit + b" ") == 413
+    assert len((await warnings())[1]) == len("forbidden by its policy: ") + 300 + len(remedy)
+    for odd in (b"", b"{", b"[]", b"7", b'{"csp-report": 7}', b"[" * 5000, b"\xff"):
+        assert await report(odd) == 400, odd
+    assert await report(about("a"), "violations?x") == await report(about("a"), "violation") == 404
+    other = f"view-{'0' * 16}.localhost{name[name.index(':') :]}"
+    assert await report(about("a"), host=other) == 404
+    for number in range(60):
+        assert await report(about(f"https://{number}.example/")) == 204
+    assert len(await warnings()) == 50
