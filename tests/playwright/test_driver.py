@@ -24,7 +24,7 @@ from transports.errors import BrowserNotFound, UsageError
 from transports.playwright import _process as browser_process
 from transports.playwright._agent import AgentScript
 from transports.playwright._channels import CdpChannel
-from transports.playwright._diagnosis import explain_load_failure, now_at
+from transports.playwright._diagnosis import explain_load_failure, location_note
 from transports.playwright._find import BrowserChoice
 from transports.playwright._process import (
     BrowserProcess,
@@ -374,4 +374,4 @@ def test_page_load_failure_explains_what_to_do() -> None:
         "ERR_OF_TOMORROW": "net::ERR_OF_TOMORROW",
     }.items():
         assert said in explain_load_failure(failed.format(code), "https://127.0.0.1:8000/")
-    assert len(now_at(f"http://127.0.0.1:8000/{'x' * 10_000}", "http://127.0.0.1:8000/")) < 220
+    assert len(location_note(f"http://127.0.0.1:8000/{'x' * 10_000}", "http://127.0.0.1:8000/")) < 220

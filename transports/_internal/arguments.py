@@ -79,7 +79,7 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
     return call
 
 
-def checked(function: Callable[P, T]) -> Callable[P, T]:
+def validate_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function that returns no awaitable: an argument that does not have the type of its annotation
     is a :class:`UsageError`, and an :class:`ABPError` gets a short traceback. A timeout is not checked
     here: where it is used, its range is, too."""
@@ -96,9 +96,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def checked_fields(class_: type[T]) -> type[T]:
+def validate_fields(class_: type[T]) -> type[T]:
     """Decorate a dataclass, above ``@dataclass``: its fields are checked as arguments are."""
-    setattr(class_, "__init__", checked(vars(class_)["__init__"]))  # noqa: B010 - a type checker refuses `=`
+    setattr(class_, "__init__", validate_arguments(vars(class_)["__init__"]))  # noqa: B010 - a type checker refuses `=`
     return class_
 
 

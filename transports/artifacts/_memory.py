@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Unpack
 
-from .._internal.arguments import checked
+from .._internal.arguments import validate_arguments
 from .._internal.files import temp_folder
 from .._internal.tasks import in_thread
 from .._internal.telemetry import span
@@ -137,7 +137,7 @@ class MemoryStore(ArtifactStore):
     url = "memory:"
     _staged_class = _MemoryFile
 
-    @checked
+    @validate_arguments
     def __init__(
         self,
         *,
@@ -241,7 +241,7 @@ class NoneStore(ArtifactStore):
     url = "none:"
     _staged_class = _DroppedFile
 
-    @checked
+    @validate_arguments
     def __init__(
         self,
         *,

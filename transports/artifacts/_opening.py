@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from .._internal.arguments import checked
+from .._internal.arguments import validate_arguments
 from .._internal.tasks import cancel_and_wait, start_task
 from ..errors import ABPError, UsageError
 from ..protocol._plain_text import redact_url
@@ -25,7 +25,7 @@ from .local._store import LocalStore
 logger = logging.getLogger("transports.artifacts")
 
 
-@checked
+@validate_arguments
 def open_store(
     url: str | Path | None = None,
     *,

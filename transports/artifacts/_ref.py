@@ -19,7 +19,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from .._internal import notebook
-from .._internal.arguments import checked
+from .._internal.arguments import validate_arguments
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol._media import is_binary_mime
 from ..protocol._strict_json import encode_json, items_of, parser_limits
@@ -177,7 +177,7 @@ class ArtifactRef:
             document["source"] = {name: document[name] for name in ("warning", "truncated") if name in document}
         return document
 
-    @checked
+    @validate_arguments
     def save_as(self, path: str | os.PathLike[str]) -> Path:
         """Copy the local file to ``path``, and return the absolute path. It blocks.
 

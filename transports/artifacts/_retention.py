@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
-from .._internal.arguments import checked_fields
+from .._internal.arguments import validate_fields
 from ..errors import StoreFull, TooLarge, UsageError
 from ..protocol._times import format_duration
 from ._ref import Scope
@@ -52,7 +52,7 @@ class Limits(TypedDict, total=False):
     on_removal: Callable[[Removal], object] | None
 
 
-@checked_fields
+@validate_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """The limits of a store (docs/requirements.md R2-7.1, with its defaults). ``None`` means no limit; sizes are in

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, TypeAlias, cast
 
 import psutil
 
-from .._internal.arguments import checked, short_traceback
+from .._internal.arguments import short_traceback, validate_arguments
 from .._internal.tasks import OpenedHere, cancel_and_wait, spawn, wait_despite_cancel
 from ..artifacts._base import ArtifactStore
 from ..errors import (
@@ -206,7 +206,7 @@ class Pool(OpenedHere):
     Raises :class:`~transports.errors.UsageError` for invalid options.
     """
 
-    @checked
+    @validate_arguments
     def __init__(
         self,
         browsers: int | None = None,
@@ -352,7 +352,7 @@ class Pool(OpenedHere):
         milliseconds = (time.perf_counter() - started) * 1000
         return Outcome.of_result(job, result, milliseconds=milliseconds)
 
-    @checked
+    @validate_arguments
     async def map(
         self, jobs: Iterable[Job] | AsyncIterable[Job], concurrency: int | None = None
     ) -> AsyncGenerator[Outcome, None]:

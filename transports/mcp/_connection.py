@@ -40,7 +40,7 @@ from ..protocol.messages import Message, package_version
 from ._events import is_event_stream
 from ._servers import HttpServer, Server, StdioServer, http_client
 from ._stdio import CHUNK_BYTES
-from ._streams import Aside, Stderr, Streams, http_streams, is_size_error, repair_tools, stdio_streams
+from ._streams import Stderr, Streams, WithheldResults, http_streams, is_size_error, repair_tools, stdio_streams
 from ._wire import (
     BREAKS,
     BUSY,
@@ -104,7 +104,7 @@ class Connection:
         self.server = server
         self.max_bytes = max_bytes
         #: Large results, withheld from the SDK.
-        self.aside = Aside()
+        self.withheld = WithheldResults()
         self._auth = auth
         self._questions = questions
         self._sampling = sampling
@@ -162,10 +162,10 @@ class Connection:
             self._stderr = Stderr(self.server)
             streams = stdio_streams(self.server, self._stderr, max_bytes=self.max_bytes, on_exit=self.mark_lost)
         else:
-            streams = http_streams(self.server, self._auth, self.aside, max_bytes=self.max_bytes)
+            streams = http_streams(self.server, self._auth, self.withheld, max_bytes=self.max_bytes)
 
         return Client(
-            repair_tools(streams, self.aside),
+            repair_tools(streams, self.withheld),
             mode=mode,
             elicitation_callback=self._questions.elicit,
             sampling_callback=self._questions.sample if self._sampling else None,
@@ -424,11 +424,11 @@ async def send_request(
     The request is sent again after each round of questions of the server (protocol 2026-07-28). Raises as
     :func:`map_errors`, and :class:`~transports.errors.ProtocolError` after 20 rounds.
     """
-    connection.aside.waiting += 1
+    connection.withheld.waiting += 1
     try:
         result = await map_errors(connection, _exchange(connection, request, progress))
     finally:
-        connection.aside.waiting -= 1
+        connection.withheld.waiting -= 1
     return await in_thread_if_large(with_content, result)
 
 
@@ -482,9 +482,9 @@ async def _send_once(
         await connection.client.list_tools()
         raw = await session.send_request(request, _Raw, progress_callback=progress)
     # The session sees a placeholder in place of a result that it would refuse or need long for.
-    set_aside = connection.aside.pop_original(raw.root)
-    if set_aside is not None:
-        return set_aside
+    original = connection.withheld.pop_original(raw.root)
+    if original is not None:
+        return original
     return raw.root
 
 
@@ -505,7 +505,7 @@ async def list_tools(connection: Connection) -> dict[str, types.Tool]:
     cursor: str | None = None
     for _ in range(LIMITS.pages):
         page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
-        large_page = connection.aside.pop_original({"_meta": page.meta})
+        large_page = connection.withheld.pop_original({"_meta": page.meta})
         if large_page is None:
             tools |= _by_name(page.tools)
         else:

@@ -128,17 +128,17 @@ def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
     return f"{reason}); install it, or correct its command"
 
 
-async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> AsyncGenerator[bytes | Ends, None]:
+async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> AsyncGenerator[bytes | MessageEnds, None]:
     """A server that has closed its stdout gets a second to end."""
     stdout = process.stdout
     assert stdout is not None
-    reader = LineReader(max_bytes)
+    reader = LineSplitter(max_bytes)
     ending = start_task(_end_stdout(process, stdout))
     try:
         while chunk := await stdout.read(CHUNK_BYTES):
             for line in reader.feed(chunk):
                 yield line
-        for line in reader.end():
+        for line in reader.flush():
             yield line
     finally:
         ending.cancel()
@@ -237,7 +237,7 @@ _MEMBERS_AT_END = re.compile(rb"(?:,%s)+\}\s*+\Z" % _MEMBER, re.DOTALL)
 _ONE_MEMBER = re.compile(_MEMBER, re.DOTALL)
 
 
-class Ends:
+class MessageEnds:
     """First and last 4 KiB of a message that is not decoded, in which its id is looked for."""
 
     def __init__(self, head: bytes, tail: bytes) -> None:
@@ -273,20 +273,20 @@ class Ends:
         return self._members.get(b'"jsonrpc"') == b'"2.0"'
 
 
-def ends_of(line: bytes | Ends) -> Ends:
-    return line if isinstance(line, Ends) else Ends(line, line)
+def ends_of_message(line: bytes | MessageEnds) -> MessageEnds:
+    return line if isinstance(line, MessageEnds) else MessageEnds(line, line)
 
 
-class LineReader:
+class LineSplitter:
     """Of a line over ``max_bytes``, only the ends stay in memory."""
 
     def __init__(self, max_bytes: float = math.inf) -> None:
         self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size = 0
-        self._ends: Ends | None = None
+        self._ends: MessageEnds | None = None
 
-    def feed(self, chunk: bytes) -> Iterator[bytes | Ends]:
+    def feed(self, chunk: bytes) -> Iterator[bytes | MessageEnds]:
         """Empty lines are left out."""
         *parts, rest = chunk.split(b"\n")
         for part in parts:
@@ -296,11 +296,11 @@ class LineReader:
                 yield line
         self._append_part(rest)
 
-    def end(self) -> Iterator[bytes | Ends]:
+    def flush(self) -> Iterator[bytes | MessageEnds]:
         return self.feed(b"\n")
 
-    def _take_line(self) -> bytes | Ends:
-        line: bytes | Ends
+    def _take_line(self) -> bytes | MessageEnds:
+        line: bytes | MessageEnds
         if self._ends is not None:
             line = self._ends
         else:
@@ -318,9 +318,9 @@ class LineReader:
 
         text = b"".join(self._parts)
         if self._ends is None:
-            self._ends = Ends(text, text)
+            self._ends = MessageEnds(text, text)
         else:
-            self._ends = Ends(self._ends.head, self._ends.tail + text)
+            self._ends = MessageEnds(self._ends.head, self._ends.tail + text)
         self._parts = []
 
 

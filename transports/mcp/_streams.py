@@ -44,7 +44,7 @@ from ..protocol._strict_json import (
 )
 from ._events import encode_event, events_of, is_event_stream, message_of
 from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client, network_variables
-from ._stdio import GRACE, ServerProcess, end_process, ends_of, exit_reason, lines_of, start_process
+from ._stdio import GRACE, ServerProcess, end_process, ends_of_message, exit_reason, lines_of, start_process
 from ._wire import (
     BROKEN,
     BUSY,
@@ -81,7 +81,7 @@ _GATEWAY_FAULTS = frozenset({502, 504, 520, 524})
 _BREAKS = (httpx2.ReadError, httpx2.WriteError, httpx2.WriteTimeout, httpx2.RemoteProtocolError)
 
 
-class Aside:
+class WithheldResults:
     """Results that the SDK does not see: one for each of the ``waiting`` requests, and 64 others."""
 
     def __init__(self) -> None:
@@ -121,18 +121,18 @@ _SCHEMA_MEMBERS: Mapping[str, type] = {"properties": dict, "required": list, "$s
 
 
 @asynccontextmanager
-async def repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[Any, Any]]:
+async def repair_tools(streams: Streams, withheld: WithheldResults) -> AsyncIterator[tuple[Any, Any]]:
     """A schema without a type gets one. One that is nested too deeply is dropped, with a warning, as is a tool that is
-    still invalid. The tools of a list that is put ``aside`` are :class:`~mcp_types.Tool`.
+    still invalid. The tools of a ``withheld`` list are :class:`~mcp_types.Tool`.
     """
     async with streams as (incoming, outgoing):
-        yield _RepairedStream(incoming, aside), outgoing
+        yield _RepairedStream(incoming, withheld), outgoing
 
 
 class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
-    def __init__(self, stream: Any, aside: Aside) -> None:
+    def __init__(self, stream: Any, withheld: WithheldResults) -> None:
         self._stream = stream
-        self._aside = aside
+        self._withheld = withheld
         #: Methods of notifications that could not be read.
         self._unreadable: set[str] = set()
 
@@ -189,8 +189,8 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         return True
 
     async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        """If the SDK does not see the whole result, that is put aside."""
-        whole = self._aside.pop_original(result) or result
+        """If the SDK does not see the whole result, that is withheld."""
+        whole = self._withheld.pop_original(result) or result
         _repair_handshake(whole)
         is_large = is_larger(whole, LIMITS.values_on_loop)
         lists = _LISTS & whole.keys()
@@ -210,7 +210,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
                 whole["tools"], shown["tools"] = await asyncio.to_thread(_sort_tools, tools)
             else:
                 whole["tools"], shown["tools"] = _sort_tools(tools)
-        return {**shown, **self._aside.replace_by_placeholder(whole)}
+        return {**shown, **self._withheld.replace_by_placeholder(whole)}
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
@@ -342,7 +342,7 @@ def is_size_error(message: str) -> bool:
 
 @asynccontextmanager
 async def http_streams(
-    server: HttpServer, auth: httpx2.Auth | None, aside: Aside, *, max_bytes: int
+    server: HttpServer, auth: httpx2.Auth | None, withheld: WithheldResults, *, max_bytes: int
 ) -> AsyncIterator[tuple[Any, Any]]:
     """``max_bytes`` is in decoded bytes of content."""
     async with (
@@ -353,7 +353,7 @@ async def http_streams(
             # Each call has its own limit for the answer, and its own connection.
             timeout=httpx2.Timeout(30.0, read=None),
             limits=httpx2.Limits(max_connections=None),
-            event_hooks={"response": [partial(_limit_response, aside, max_bytes)]},
+            event_hooks={"response": [partial(_limit_response, withheld, max_bytes)]},
         ) as client,
         streamable_http_client(
             server.url, http_client=client, max_sse_event_size=max_message_bytes(max_bytes)
@@ -403,7 +403,7 @@ def _broken_answer(request_id: int, error: Exception) -> bytes:
     return encode_message(error_of_request(request_id, types.CONNECTION_CLOSED, text))
 
 
-async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Response) -> None:
+async def _limit_response(withheld: WithheldResults, max_bytes: int, response: httpx2.Response) -> None:
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     limit = max_message_bytes(max_bytes)
     coding = response.headers.get("content-encoding", "identity").lower()
@@ -413,7 +413,7 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
 
     request_id = await _request_id(response.request)
     if response.is_success and is_event_stream(response) and not is_compressed:
-        response.stream = _Events(response, limit, request_id, aside)
+        response.stream = _Events(response, limit, request_id, withheld)
         # The SDK would read them in another encoding that the server names.
         response.headers["content-type"] = "text/event-stream"
         return
@@ -422,18 +422,20 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
     if request_id is not None and is_compressed:
         convert = partial(_refuse_coding, request_id, coding)
     elif request_id is not None:
-        convert = _converter_for(response, request_id, aside)
+        convert = _converter_for(response, request_id, withheld)
     if convert is not None:
         response.headers["content-type"] = "application/json"
     response.stream = _Body(response.stream, limit, max_bytes, request_id, convert)
 
 
-def _converter_for(response: httpx2.Response, request_id: int, aside: Aside) -> Callable[[bytes], bytes] | None:
+def _converter_for(
+    response: httpx2.Response, request_id: int, withheld: WithheldResults
+) -> Callable[[bytes], bytes] | None:
     """Returns ``None`` if the SDK gets the body as it is."""
     # The SDK reports an answer without a body itself.
     if response.is_success and response.status_code != 202:
         content_type = response.headers.get("content-type", "").lower()
-        return partial(_convert_answer, request_id, content_type, aside)
+        return partial(_convert_answer, request_id, content_type, withheld)
     # The SDK reports a 404 without a session itself, as an unknown method.
     has_session = _SESSION_HEADER in response.request.headers
     if response.is_error and (has_session or response.status_code != 404):
@@ -487,16 +489,16 @@ async def _request_id(request: httpx2.Request) -> int | None:
         return None
     # A redirected request has not read its own content, which may be a large file: only its ends are looked at.
     content = await request.aread()
-    ends = ends_of(content)
+    ends = ends_of_message(content)
     # The SDK numbers its requests.
     if not ends.has_method or not ends.identity.isdigit():
         return None
     return int(ends.identity)
 
 
-def _convert_answer(request_id: int, content_type: str, aside: Aside, body: bytes) -> bytes:
+def _convert_answer(request_id: int, content_type: str, withheld: WithheldResults, body: bytes) -> bytes:
     try:
-        return _shorten(parse_message(body.removeprefix(BOM_UTF8), request_id), aside)
+        return _shorten(parse_message(body.removeprefix(BOM_UTF8), request_id), withheld)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
         code, text = unreadable(error)
         if not content_type.startswith("application/json"):
@@ -504,18 +506,18 @@ def _convert_answer(request_id: int, content_type: str, aside: Aside, body: byte
         return encode_message(error_of_request(request_id, code, text))
 
 
-def _convert_event(request_id: int | None, aside: Aside, message: bytes) -> bytes:
+def _convert_event(request_id: int | None, withheld: WithheldResults, message: bytes) -> bytes:
     """What cannot be read and is no answer becomes empty: the SDK would fail the request of the stream with it."""
     try:
-        return _shorten(parse_message(message, request_id), aside)
+        return _shorten(parse_message(message, request_id), withheld)
     except Exception as error:  # noqa: BLE001 - otherwise the request would stay without an answer
         failure = unreadable_answer(message, error, request_id) if _may_be_answer(message) else None
         return b"" if failure is None else encode_message(failure)
 
 
-def _shorten(message: types.JSONRPCMessage, aside: Aside) -> bytes:
+def _shorten(message: types.JSONRPCMessage, withheld: WithheldResults) -> bytes:
     if isinstance(message, types.JSONRPCResponse):
-        message.result = aside.replace_by_placeholder(message.result)
+        message.result = withheld.replace_by_placeholder(message.result)
     return encode_message(message)
 
 
@@ -570,13 +572,15 @@ def _refuse_coding(request_id: int, coding: str, _: bytes) -> bytes:
 
 
 class _Events(httpx2.AsyncByteStream):
-    def __init__(self, response: httpx2.Response, limit: int, request_id: int | None, aside: Aside) -> None:
+    def __init__(
+        self, response: httpx2.Response, limit: int, request_id: int | None, withheld: WithheldResults
+    ) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         self._source = httpx2.Response(
             response.status_code, headers=response.headers, stream=response.stream, request=response.request
         )
         self._limit = limit
-        self._convert = partial(_convert_event, request_id, aside)
+        self._convert = partial(_convert_event, request_id, withheld)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for event in events_of(self._source, self._limit):

@@ -99,7 +99,7 @@ class MCPTransport(Transport):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
 
         self._tools: dict[str, types.Tool] = {}
-        self._offered = Offered(self._list_page)
+        self._offered = OfferedResources(self._list_page)
         # Used again when the session lists the capabilities after initialize.
         self._initial_tools: list[dict[str, object]] | None = None
         self._pending: dict[str, asyncio.Future[dict[str, Any]]] = {}
@@ -414,7 +414,7 @@ def _invalid_params(text: str) -> CapabilityError:
     return CapabilityError(text, details={"code": types.INVALID_PARAMS})
 
 
-class Offered:
+class OfferedResources:
     """Resources of the server's lists, and links in its results. The lists are read for an unknown address."""
 
     def __init__(self, list_page: ListPage) -> None:

@@ -36,7 +36,7 @@ from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 from ..protocol.schema import check_output
 from ..websocket.envelope import decode_run, decode_with_runs, to_descriptor
-from ._stdio import Ends, ends_of
+from ._stdio import MessageEnds, ends_of_message
 
 logger = logging.getLogger("transports.mcp")
 
@@ -113,9 +113,9 @@ class MessageReader:
         self._max_bytes = max_bytes
         self._has_warned = False
 
-    async def parse(self, line: bytes | Ends) -> SessionMessage | None:
+    async def parse(self, line: bytes | MessageEnds) -> SessionMessage | None:
         """Returns the error of the request that an unreadable message answers; ``None`` if that is unknown."""
-        if isinstance(line, Ends):
+        if isinstance(line, MessageEnds):
             return self._over_limit(line)
         try:
             return SessionMessage(await in_thread_if_long(_parse_line, line))
@@ -127,7 +127,7 @@ class MessageReader:
             failure = unreadable_answer(line, error)
             return None if failure is None else SessionMessage(failure)
 
-    def _over_limit(self, ends: Ends) -> SessionMessage | None:
+    def _over_limit(self, ends: MessageEnds) -> SessionMessage | None:
         problem = f"a message over the limit of {self._max_bytes:,} bytes"
         error = _error_of_answered_request(ends, OVER_LIMIT, f"the server sent {problem}")
         if error is None:
@@ -162,7 +162,7 @@ def first_fault(error: ValidationError) -> str:
 
 def unreadable_answer(line: bytes, reason: Exception, request_id: int | None = None) -> types.JSONRPCError | None:
     """Returns ``None`` if the request is unknown. ``request_id`` is known for a message over HTTP."""
-    return _error_of_answered_request(ends_of(line), *unreadable(reason), request_id)
+    return _error_of_answered_request(ends_of_message(line), *unreadable(reason), request_id)
 
 
 def unreadable(reason: Exception) -> tuple[int, str]:
@@ -178,7 +178,7 @@ def _reading_problem(error: Exception) -> str:
 
 
 def _error_of_answered_request(
-    ends: Ends, code: int, message: str, request_id: int | None = None
+    ends: MessageEnds, code: int, message: str, request_id: int | None = None
 ) -> types.JSONRPCError | None:
     if ends.has_method:
         return None

@@ -34,7 +34,7 @@ from ..errors import (
     no_answer,
 )
 from ._process import listener
-from ._received import checked, parse_event
+from ._received import convert_received, parse_event
 from ._scripts import load_script
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ class Agent(ABC):
         result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
         if isinstance(result, returns):
             return result
-        return checked(result, returns, f"the result of {method}")
+        return convert_received(result, returns, f"the result of {method}")
 
     async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
         await self.with_deadline(self.channel.set_file(element, path), "choosing a file", timeout=timeout)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self, runtime_checkable
 
 import psutil
 
-from .._internal.arguments import checked, short_traceback
+from .._internal.arguments import short_traceback, validate_arguments
 from .._internal.files import expand_home
 from .._internal.tasks import OpenedHere, Owner
 from .._internal.telemetry import BROWSER_RESTARTS, record, span
@@ -189,7 +189,7 @@ class Browser(OpenedHere):
     #: Switches of a Chromium.
     _switches: ClassVar[Sequence[str]] = ()
 
-    @checked
+    @validate_arguments
     def __init__(
         self,
         *,

@@ -102,7 +102,7 @@ async def _best_effort() -> AsyncIterator[None]:
             yield
 
 
-def now_at(current: str, target: str) -> str:
+def location_note(current: str, target: str) -> str:
     if same_document(current, target):
         return ""
     return f", now at {shown_address(current)},"

@@ -307,7 +307,7 @@ class EffectTracker:
         self.unattributed.warnings.clear()
 
         unopened = sum(
-            effect.call is call and effect.place == "window" and is_loaded(str(effect.detail["url"]))
+            effect.call is call and effect.place == "window" and loads_in_browser(str(effect.detail["url"]))
             for effect in self._expected
         )
         postponed = sum(effect.wait > 0 for effect in call.expected)
@@ -558,7 +558,7 @@ class Windows:
         detail: Detail = {"url": redact_url(event["url"])[:MAX_TEXT]}
         call = self._tracker.current_call()
         if self._tracker.record(call, "popup", detail):
-            timeout = LOAD_TIMEOUT if is_loaded(event["url"]) else BEGIN_TIMEOUT
+            timeout = LOAD_TIMEOUT if loads_in_browser(event["url"]) else BEGIN_TIMEOUT
             self._tracker.expect(call, "window", detail, timeout=timeout)
 
     def on_target(self, frame: str) -> None:
@@ -648,7 +648,7 @@ class Windows:
 
         # This event comes before the answer of a call that begins a navigation.
         def on_navigation(event: dict[str, Any]) -> None:
-            if event["frameId"] == frame and is_loaded(event["url"]):
+            if event["frameId"] == frame and loads_in_browser(event["url"]):
                 window.begin_loading()
 
         def on_stopped(event: dict[str, Any]) -> None:
@@ -736,6 +736,6 @@ class Windows:
         raise failure
 
 
-def is_loaded(url: str) -> bool:
+def loads_in_browser(url: str) -> bool:
     """A browser hands other addresses to another program."""
     return url.startswith(("http", "blob", "data"))

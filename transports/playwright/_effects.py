@@ -33,10 +33,10 @@ from ._effect_tracker import (
     EffectTracker,
     ExpectedEffect,
     Windows,
-    is_loaded,
+    loads_in_browser,
 )
 from ._process import listen, listener
-from ._received import HELD, Clipboard, Download, Effect, FileChooser, Notice, Print, Unsent, checked
+from ._received import HELD, Clipboard, Download, Effect, FileChooser, Notice, Print, Unsent, convert_received
 from ._scripts import load_script
 from ._source import Tab
 
@@ -164,7 +164,7 @@ class PageEffects:
         command = {"objectId": object_id, "functionDeclaration": function, "awaitPromise": True, "returnByValue": True}
         while True:
             reply = await cdp.send("Runtime.callFunctionOn", command)
-            texts = checked(reply["result"].get("value"), list[str], "the events of a frame")
+            texts = convert_received(reply["result"].get("value"), list[str], "the events of a frame")
             for start in range(0, len(texts), 50):
                 batch = texts[start : start + 50]
                 for text in batch:
@@ -240,7 +240,7 @@ class PageEffects:
         """A navigation may become a download, so the call under way waits for it."""
         call = self.tracker.current_call()
         same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
-        may_download = event["disposition"] == "currentTab" and is_loaded(event["url"])
+        may_download = event["disposition"] == "currentTab" and loads_in_browser(event["url"])
         if may_download and not same_document and call.id is not None:
             self.tracker.expect_navigation(call, event["frameId"])
 

@@ -52,7 +52,7 @@ class AppState(msgspec.Struct):
         return self.protocol == "webmcp" or (self.present and not self.missing and self.threw is None)
 
 
-def checked(value: object, kind: type[T], what: str) -> T:
+def convert_received(value: object, kind: type[T], what: str) -> T:
     """Raises :class:`~transports.errors.ProtocolError`. ``what`` names the value in it."""
     try:
         return msgspec.convert(value, kind)
@@ -61,8 +61,8 @@ def checked(value: object, kind: type[T], what: str) -> T:
 
 
 def parse_json(text: str, kind: type[T], what: str) -> T:
-    """The limit is 100,000 values, since the text is parsed in the event loop. Raises as :func:`checked`."""
-    return checked(decode_json(text, max_values=MAX_ON_LOOP), kind, what)
+    """The limit is 100,000 values, since the text is parsed in the event loop. Raises as :func:`convert_received`."""
+    return convert_received(decode_json(text, max_values=MAX_ON_LOOP), kind, what)
 
 
 def decode_base64(text: str) -> bytes:
@@ -112,7 +112,7 @@ def parse_reply(request: Message, text: str | bytes, *, handle_prefix: str = HEL
     Raises :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins.
     """
     max_values = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
-    reply = checked(decode_json(text, max_values=max_values), _Reply, f"the reply to {request.type}")
+    reply = convert_received(decode_json(text, max_values=max_values), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
     if reply.denied is not None and request.origins is not None:
@@ -274,10 +274,10 @@ def parse_event(text: object) -> tuple[str, Any]:
     this module. The kinds ``counts``, ``emitted``, ``unknown`` and ``unloaded`` come from the harness of embedded apps.
     """
     max_chars = 8 << 20  # it is parsed in the event loop
-    text = checked(text, str, "an event")
+    text = convert_received(text, str, "an event")
     if len(text) > max_chars:
         raise ProtocolError(f"the app sent an event of {len(text):,} characters; the limit is {max_chars:,}")
     kind, payload = parse_json(text, tuple[str, Any], "an event")
     if kind not in _EVENTS:
         raise ProtocolError(f"the page interfered with its agent: an event of the kind {kind[:50]!r}")
-    return kind, checked(payload, _EVENTS[kind], f"an event of the kind {kind}")
+    return kind, convert_received(payload, _EVENTS[kind], f"an event of the kind {kind}")

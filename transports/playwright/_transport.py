@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from playwright.async_api import Error
 
-from .._internal.arguments import checked, showing_options
+from .._internal.arguments import showing_options, validate_arguments
 from .._internal.tasks import cancel_and_wait, spawn
 from ..base import Features
 from ..errors import (
@@ -40,8 +40,8 @@ from ._diagnosis import (
     app_fault,
     asks_to_sign_in,
     explain_load_failure,
+    location_note,
     not_abp,
-    now_at,
     read_problems,
     refused_page,
     same_document,
@@ -110,7 +110,7 @@ class TopPageTransport(PageTransport):
     _default_grace: ClassVar[float] = 5.0
 
     @showing_options(PageOptions, headless=True)
-    @checked
+    @validate_arguments
     def __init__(
         self,
         url: str,
@@ -228,7 +228,7 @@ class TopPageTransport(PageTransport):
 
     def _explain_fault(self, app: AppState, fault: str, url: str, status: int | None) -> tuple[str, str]:
         title = f"title {app.title[:200]!r}"
-        moved = now_at(url, self._target)
+        moved = location_note(url, self._target)
         failure = "" if self._adapter is None else failure_of(self._adapter, app.threw)
         if failure:
             return f"{failure}; it ran in the page at {redact_url(self._target)}{moved} ({title})", ""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
-from .._internal.arguments import checked, showing_options
+from .._internal.arguments import showing_options, validate_arguments
 from .._internal.tasks import cancel_and_wait
 from ..base import Features
 from ..errors import (
@@ -35,8 +35,8 @@ from ..playwright._channels import A4_HEIGHT, A4_WIDTH
 from ..playwright._diagnosis import (
     asks_to_sign_in,
     explain_load_failure,
+    location_note,
     not_abp,
-    now_at,
     read_problems,
     same_document,
     shown_address,
@@ -92,7 +92,7 @@ class PostMessageTransport(PageTransport):
     _scripts = ("codec.js", "effects.js", "postmessage/js/harness.js")
 
     @showing_options(PageOptions, headless=True)
-    @checked
+    @validate_arguments
     def __init__(
         self,
         url: str,
@@ -217,7 +217,7 @@ class PostMessageTransport(PageTransport):
         frame = self._frame
         app_page = f"the embedded page at {redact_url(self._target)}"
         if frame is not None:
-            app_page += now_at(frame.url, self._target)
+            app_page += location_note(frame.url, self._target)
         if http_status:
             app_page += f" (HTTP {http_status})"
 

@@ -26,7 +26,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 import pybase64
 
-from .._internal.arguments import checked
+from .._internal.arguments import validate_arguments
 from .._internal.files import open_regular
 from ..errors import BadEncoding, SizeMismatch, UsageError
 from ._media import HEAD_BYTES, sniff
@@ -192,7 +192,7 @@ class BinaryData:
     extra: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    @checked
+    @validate_arguments
     def from_path(cls, path: str | Path, *, mime_type: str | None = None) -> BinaryData:
         """Return a file as a parameter. Its content is read when the call is sent, or by the browser.
 
@@ -212,7 +212,7 @@ class BinaryData:
         return cls(LocalFile(path), mime_type or sniff(head), size, name_of_file(path))
 
     @classmethod
-    @checked
+    @validate_arguments
     def from_bytes(
         cls, data: bytes | bytearray | memoryview, *, mime_type: str | None = None, filename: str | None = None
     ) -> BinaryData:

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from .. import errors
-from .._internal.arguments import checked_fields
+from .._internal.arguments import validate_fields
 from .._internal.files import open_regular, read_regular, regular_file
 from .._internal.masking import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
 from .._internal.redaction import Redactor
@@ -229,7 +229,7 @@ def _map_os_errors(folder: Path) -> AbstractContextManager[None]:
     return map_os_errors("write the recording", folder, other=other)
 
 
-@checked_fields
+@validate_fields
 @dataclass(frozen=True, slots=True)
 class Recording:
     """File to record a conversation in, with rules for additional secrets.

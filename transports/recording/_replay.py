@@ -130,7 +130,7 @@ class _Grouping:
         self._running.pop(outcome.n, None)
 
 
-class Script:
+class RecordedActions:
     """Each action is taken once, equal actions in recorded order."""
 
     def __init__(self, reader: Reader) -> None:
@@ -324,10 +324,10 @@ def _operation_id(payload: object) -> str:
 
 
 class ReplayProgress:
-    """Lines of a script that have happened again. ``closed`` ends every wait."""
+    """Lines of a recording that have happened again. ``closed`` ends every wait."""
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    def __init__(self, actions: RecordedActions) -> None:
+        self._actions = actions
         self._done: set[int] = set()
         self._changed = asyncio.Event()
         #: Questions that the app has asked again.
@@ -353,7 +353,7 @@ class ReplayProgress:
         """
         while before and before[0] < line:
             awaited = before.popleft()
-            question = self._script.questions_answered_at.get(awaited)
+            question = self._actions.questions_answered_at.get(awaited)
             is_question = question in self.asked
             await self._wait_for_line(awaited, None if is_question else 1.0)
             if is_question and question in self.mismatches:
@@ -379,7 +379,7 @@ class ReplayTransport(Transport):
     name = "replay"
     views: PageSource | None = None
     _reader: Reader
-    _script: Script
+    _actions: RecordedActions
     _packer: ContentPacker
     _progress: ReplayProgress
 
@@ -411,8 +411,8 @@ class ReplayTransport(Transport):
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
         scrubber = Recording(self._path, reader.header.fields, self._patterns).scrubber(NO_SECRETS)
         self._packer = ContentPacker(hash_content, scrubber)
-        self._script = Script(reader)
-        self._progress = ReplayProgress(self._script)
+        self._actions = RecordedActions(reader)
+        self._progress = ReplayProgress(self._actions)
         self._open.set()
         await self._play(Operation(n=0, kind="open"))
 
@@ -476,11 +476,11 @@ class ReplayTransport(Transport):
             await self._play(operation)
             return
 
-        responses = (action for action in self._script.responses if action.operation.id == message.id)
+        responses = (action for action in self._actions.responses if action.operation.id == message.id)
         recorded = next(responses, None)
         if recorded is not None:
             if match_key(recorded.operation) != match_key(operation):
-                self._progress.mismatches[message.id] = self._script.mismatch(recorded, operation)
+                self._progress.mismatches[message.id] = self._actions.mismatch(recorded, operation)
             self._progress.mark_done(recorded.start, recorded.end)
 
     async def events(self) -> AsyncIterator[Message]:
@@ -540,10 +540,10 @@ class ReplayTransport(Transport):
         return operation.model_copy(update={"type": message.type, "id": message.id})
 
     async def _play(self, operation: Operation) -> tuple[Action, Answer]:
-        action = self._script.take_next(operation)
+        action = self._actions.take_next(operation)
         self._note_call_ids(action, operation)
         self._progress.mark_done(action.start)
-        end = action.end or self._script.end
+        end = action.end or self._actions.end
         try:
             await self._play_until_answer(action, end)
             await self._wait_for_listener()
@@ -563,7 +563,7 @@ class ReplayTransport(Transport):
 
     async def _play_until_answer(self, action: Action, end: int) -> None:
         """``end`` is the line of the answer."""
-        lines_before = deque(self._script.lines_between(action.start, end))  # wait_until() takes from it
+        lines_before = deque(self._actions.lines_between(action.start, end))  # wait_until() takes from it
         for line, event in action.events:
             if line < end:
                 await self._progress.wait_until(line, lines_before)
@@ -573,7 +573,7 @@ class ReplayTransport(Transport):
             await self._progress.wait_until(end, lines_before)
             if action.operation.kind == "request":
                 # It outlasted another call when it was recorded, so it ends after that one again.
-                await asyncio.sleep(min(self._script.pause_before(end), 0.3))
+                await asyncio.sleep(min(self._actions.pause_before(end), 0.3))
 
     async def _outcome_of(self, action: Action) -> Answer:
         match action.outcome:
@@ -591,7 +591,7 @@ class ReplayTransport(Transport):
     async def _play_late_events(self, end: int, late_events: Sequence[tuple[int, EventEntry]]) -> None:
         """``end`` is the line of the answer."""
         last_line, _ = late_events[-1]
-        lines_before = deque(self._script.lines_between(end, last_line))
+        lines_before = deque(self._actions.lines_between(end, last_line))
         for line, event in late_events:
             await self._progress.wait_until(line, lines_before)
             self._emit(line, event)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
-from .._internal.arguments import checked_fields
+from .._internal.arguments import validate_fields
 from .._internal.plugins import installed_plugins, load_plugin
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import Scope
@@ -278,7 +278,7 @@ class AgentLimits:
             raise UsageError("AgentLimits: truncation_suffix must have at most 200 characters")
 
 
-@checked_fields
+@validate_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPolicy:
     """Settings of the routing layers (docs/requirements.md R2-4.1, defaults of R2-4.2), which work in this order:

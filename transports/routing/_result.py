@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import msgspec
 
 from .._internal import notebook
-from .._internal.arguments import checked
+from .._internal.arguments import validate_arguments
 from ..artifacts._ref import ArtifactRef, files_table, shown_picture
 from ..artifacts._tables import is_table, read_table
 from ..errors import UsageError
@@ -185,7 +185,7 @@ class Result:
             bundle[picture.mime_type] = picture.content
         return bundle
 
-    @checked
+    @validate_arguments
     def artifact(self, place: str | None = None) -> ArtifactRef:
         """Return the reference at ``place``, or the only one.
 
@@ -307,7 +307,7 @@ class Result:
             document["evidence"] = [{"kind": kind, **ref.as_dict()} for kind, ref in self.evidence.items()]
         return document
 
-    @checked
+    @validate_arguments
     def for_agent(self, *, max_bytes: int | None = None) -> dict[str, JSONValue]:
         """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
 
@@ -407,7 +407,7 @@ class Result:
             return None
         return text
 
-    @checked
+    @validate_arguments
     def summary(self, *, max_chars: int = 1000, with_answer: bool = True) -> str:
         """Return the result as lines for a person or a model, as docs/protocol.md 12.4 words them.
 

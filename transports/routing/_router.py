@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar, Unpack, cast
 
-from .._internal.arguments import checked
+from .._internal.arguments import validate_arguments
 from .._internal.masking import MAX_MASKED_BYTES, KnownSecrets, known_to
 from .._internal.tasks import in_thread
 from .._internal.telemetry import span
@@ -284,7 +284,7 @@ class Router:
     synced to the disk.
     """
 
-    @checked
+    @validate_arguments
     def __init__(
         self,
         store: ArtifactStore | FromHost,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 
 from .. import playwright as browsers
-from .._internal.arguments import checked, showing_options
+from .._internal.arguments import showing_options, validate_arguments
 from .._internal.telemetry import use_global_providers
 from ..artifacts._base import ArtifactStore
 from ..artifacts._hosts import FromHost
@@ -75,7 +75,7 @@ class ConnectOptions(CommonOptions, total=False):
 
 
 @showing_options(ConnectOptions, transport="auto", requested_capabilities=())
-@checked
+@validate_arguments
 def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
 

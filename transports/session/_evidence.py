@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
-from .._internal.arguments import checked_fields
+from .._internal.arguments import validate_fields
 from ..errors import UsageError
 from ..playwright._evidence_kinds import KINDS, EvidenceKind
 from ..protocol._times import parse_duration
@@ -27,7 +27,7 @@ _MODES: Mapping[object, EvidenceMode] = {
 }
 
 
-@checked_fields
+@validate_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Evidence of each call, kept as artifacts besides its answer: ``connect(…, evidence=Evidence(trace="on"))``.

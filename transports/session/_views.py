@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 
-from .._internal.arguments import checked, short_traceback
+from .._internal.arguments import short_traceback, validate_arguments
 from .._internal.redaction import REDACTED
 from ..artifacts._ref import ArtifactRef, files_table
 from ..base import Transport, WrappedTransport
@@ -58,7 +58,7 @@ class View(Session):
 
     Results go to the store of the session that opened it, which must stay open."""
 
-    @checked
+    @validate_arguments
     def __init__(
         self,
         parent: Session,

@@ -339,7 +339,7 @@ def blocking(
     return with_signature_of(call, method)
 
 
-def making(
+def blocking_returning(
     method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]], facade: Callable[[T, Runner], F]
 ) -> Callable[Concatenate[Blocking[W], P], F]:
     """``facade`` makes the blocking object around the one that ``method`` makes."""
@@ -363,7 +363,7 @@ def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable
     return with_signature_of(call, function)
 
 
-def made_by(function: Callable[P, W], facade: Callable[[W], F]) -> Callable[P, F]:
+def returning(function: Callable[P, W], facade: Callable[[W], F]) -> Callable[P, F]:
     """``facade`` makes the blocking object around the one that ``function`` makes."""
 
     def make(*args: P.args, **kwargs: P.kwargs) -> F:

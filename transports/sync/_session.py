@@ -32,12 +32,12 @@ from ._bridge import (
     blocking,
     blocking_error,
     blocking_function,
+    blocking_returning,
     closing,
     iterate,
     iterating,
-    made_by,
-    making,
     managing,
+    returning,
     taking_parameters_of,
     with_docstring_of,
 )
@@ -198,7 +198,7 @@ class Router(Blocking[routing.Router]):
     route = blocking(routing.Router.route)
 
 
-open_store = made_by(artifacts.open_store, ArtifactStore)
+open_store = returning(artifacts.open_store, ArtifactStore)
 
 
 class Resources(Blocking[AsyncResources]):
@@ -247,7 +247,7 @@ class Session(Resource[AsyncSession]):
     """
 
     call = blocking(AsyncSession.call)
-    start = making(AsyncSession.start, CallHandle)
+    start = blocking_returning(AsyncSession.start, CallHandle)
     save = blocking(AsyncSession.save)
     render_to_pdf = blocking(AsyncSession.render_to_pdf)
     screenshot = blocking(AsyncSession.screenshot)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from .._internal.arguments import checked
+from .._internal.arguments import validate_arguments
 from .._internal.lazy import requiring_extra
 from ..artifacts._ref import ArtifactRef
 from ..errors import UsageError
@@ -55,7 +55,7 @@ class Golden:
         self._update = update
         self._output = output
 
-    @checked
+    @validate_arguments
     def check(
         self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0, differing: float = 0.0
     ) -> None:

@@ -35,7 +35,7 @@ from websockets.frames import CloseCode
 from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
-from .._internal.arguments import checked
+from .._internal.arguments import validate_arguments
 from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, start_task
 from ..base import Features, Transport
 from ..errors import (
@@ -264,7 +264,7 @@ class WebSocketTransport(Transport):
 
     name = "websocket"
 
-    @checked
+    @validate_arguments
     def __init__(
         self,
         url: str,

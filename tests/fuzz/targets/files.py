@@ -25,7 +25,7 @@ from transports.recording._file import (
     unpack,
     unpack_content,
 )
-from transports.recording._replay import Script
+from transports.recording._replay import RecordedActions
 from transports.routing import RoutingConfig
 from transports.session._settings import read_config, retention_settings
 from transports.surfaces.mcp._options import Options
@@ -50,7 +50,7 @@ def recording(data: bytes) -> None:
     read_header(path)
     reader = Reader(path)
     Recording(path, reader.header.fields).scrubber().redact_text("pin=1")
-    script = Script(reader)
+    script = RecordedActions(reader)
     for action in script.actions:
         with suppress(ABPError):
             script.take_next(action.operation)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from transports.errors import ABPError, CapabilityError
 from transports.mcp import _streams
-from transports.mcp._stdio import LineReader
+from transports.mcp._stdio import LineSplitter
 from transports.mcp._wire import MessageReader, to_answer, to_capability, with_content
 from transports.playwright._received import Held, parse_event, parse_json, parse_reply
 from transports.protocol._capabilities import Capabilities, deprecation_warnings, with_suggestions
@@ -124,7 +124,7 @@ def answer(data: bytes) -> None:
 
 def mcp(data: bytes) -> None:
     """Lines of a server over stdio, in two chunks."""
-    lines = LineReader(2048)
+    lines = LineSplitter(2048)
     reader = MessageReader(4096)
     middle = len(data) // 2
     for chunk in (data[:middle], data[middle:], b"\n"):
@@ -165,7 +165,7 @@ def tools(data: bytes) -> None:
     ListToolsResult.model_validate({"tools": headed}, by_name=False)
     _read_capabilities([to_capability(tool) for tool in usable])
     message = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[' + data + b'],"_meta":{"a":' + data + b"}}}"
-    aside = _streams.Aside()
+    aside = _streams.WithheldResults()
     short = jsonrpc_message_adapter.validate_json(_streams._convert_event(None, aside, message), by_name=False)
     if isinstance(short, JSONRPCResponse):
         whole = aside.pop_original(short.result)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from transports.artifacts import open_store
 from transports.errors import ProtocolError
-from transports.mcp._stdio import Ends, LineReader
+from transports.mcp._stdio import LineSplitter, MessageEnds
 from transports.protocol._strict_json import MAX_JSON_DEPTH
 from transports.surfaces.mcp.proxy._duplex import relay
 from transports.surfaces.mcp.proxy._exchange import ClientMessage, ProxyContext
@@ -18,7 +18,7 @@ from transports.surfaces.mcp.proxy._messages import MAX_BYTES, key_of
 from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
 from transports.surfaces.mcp.proxy._stats import Stats
 
-_Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"
+_Deliver: TypeAlias = "Callable[[bytes | MessageEnds], Awaitable[None]]"
 _TOOLS = {"tools": [{"name": "take", "inputSchema": {"properties": {"file": {"type": "string", "x-mcp-file": {}}}}}]}
 _DEEP = b"[" * (MAX_JSON_DEPTH + 1) + b"]" * (MAX_JSON_DEPTH + 1)
 _RESULTS = (
@@ -73,7 +73,7 @@ class _Talk:
     status, grace = 0, 1.0
 
     async def run(self, deliver: _Deliver) -> None:
-        reader = LineReader(MAX_BYTES)
+        reader = LineSplitter(MAX_BYTES)
         while (chunk := await self._from_server.get()) is not None:
             for line in reader.feed(chunk):
                 await deliver(line)

@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from ..._internal.arguments import checked
+from ..._internal.arguments import validate_arguments
 from ..._internal.files import expand_home, temp_folder
 from ..._internal.tasks import in_thread
 from ...errors import StoreError, StoreFull, StoreUnavailable, UsageError
@@ -248,7 +248,7 @@ class LocalStore(ArtifactStore):
 
     _staged_class = LocalStaged
 
-    @checked
+    @validate_arguments
     def __init__(
         self,
         root: Path | str | None = None,

@@ -186,7 +186,7 @@ def _on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: st
     )
 
 
-async def _work_off(
+async def _run_jobs(
     ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
     """The first signal lets running jobs end. Return the exit status, and the engine's report on its browsers.
@@ -326,7 +326,7 @@ async def _run(source: Path, inputs: Path, out: Path, options: BatchOptions) -> 
         is_in_folder = options.ledger is None and options.working.store is None
         report = partial(_write_report, ledger, out, run=out if is_in_folder else None, as_json=options.as_json)
         try:
-            status, browsers = await _work_off(
+            status, browsers = await _run_jobs(
                 ledger, make_engine, as_json=options.as_json, metrics=options.working.metrics
             )
         except asyncio.CancelledError:
@@ -395,7 +395,7 @@ async def work_on(run: str, working: WorkerOptions, *, as_json: bool) -> int:
         raise UsageError("name the run's store with --store URL, the same for all workers")
     make_engine = _in_this_process(working.for_any_process(Path(run) / "files"), _consent_of(working))
     async with ledger as opened:
-        status, _ = await _work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+        status, _ = await _run_jobs(opened, make_engine, as_json=as_json, metrics=working.metrics)
     return status
 
 

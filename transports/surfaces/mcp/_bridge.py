@@ -37,7 +37,7 @@ from ..._internal.telemetry import (
 )
 from ...artifacts._base import ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
-from ...mcp._stdio import LineReader, Stdin, exit_soon
+from ...mcp._stdio import LineSplitter, Stdin, exit_soon
 from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import in_thread_if_long, members_of
 from ...protocol.messages import package_version
@@ -664,10 +664,10 @@ async def _valid_lines(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncI
 async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
     """Yield the lines that arrive together. The very last line may have no line break."""
     # Without a limit, it returns no ends of lines that are too long.
-    reader = LineReader()
+    reader = LineSplitter()
     async for chunk in chunks:
         yield cast("list[bytes]", [*reader.feed(chunk)])
-    yield cast("list[bytes]", [*reader.end()])
+    yield cast("list[bytes]", [*reader.flush()])
 
 
 def _refuse_superseded_discovery(

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import CallTimeout, TooLarge, first_line
-from ...mcp._stdio import ends_of
+from ...mcp._stdio import ends_of_message
 from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, has_more_values, in_thread_if_long
 from ..shared._listening import SLOW_BODY, pieces_in_time
 
@@ -207,7 +207,7 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
 
 def _request_id(line: bytes) -> types.RequestId | None:
     """The id is searched at both ends of the line, which cannot be parsed. ``None`` for anything but a request."""
-    ends = ends_of(line)
+    ends = ends_of_message(line)
     if not ends.has_method:
         return None
     try:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from ...._internal.tasks import cancel_and_wait, start_task
 from ....artifacts._files import write_all
 from ....errors import ProtocolError, TooLarge
-from ....mcp._stdio import Ends, LineReader, Stdin, ends_of, exit_soon
+from ....mcp._stdio import LineSplitter, MessageEnds, Stdin, ends_of_message, exit_soon
 from ....protocol._find_content import Place
 from ._exchange import ClientMessage, Exchange, ProxyContext, error_answer, fail_connection
 from ._messages import (
@@ -67,15 +67,15 @@ class Duplex:
     def silent_seconds(self) -> float:
         return asyncio.get_running_loop().time() - self._last_message
 
-    async def handle_client_line(self, line: bytes | Ends) -> None:
+    async def handle_client_line(self, line: bytes | MessageEnds) -> None:
         """``line`` is only the ends of a message that is over the limit."""
-        if isinstance(line, Ends):
+        if isinstance(line, MessageEnds):
             await self._refuse_oversized(line, over_limit(MAX_BYTES, "bytes"))
             return
         try:
             message = await read_message(line)
         except TooLarge as error:
-            await self._refuse_oversized(ends_of(line), error)
+            await self._refuse_oversized(ends_of_message(line), error)
             return
         except ProtocolError:
             # A batch, or no message at all: the server answers what is wrong with it.
@@ -103,7 +103,7 @@ class Duplex:
         finally:
             await cancel_and_wait((reading,))
 
-    async def _handle_server_line(self, line: bytes | Ends) -> None:
+    async def _handle_server_line(self, line: bytes | MessageEnds) -> None:
         self._last_message = asyncio.get_running_loop().time()
         passed = await self._exchange.rewrite_for_client(line)
         if passed is not None:
@@ -175,7 +175,7 @@ class Duplex:
         await self._to_client(ClientMessage(b"", key, is_answer=True))
         return True
 
-    async def _refuse_oversized(self, ends: Ends, error: TooLarge) -> None:
+    async def _refuse_oversized(self, ends: MessageEnds, error: TooLarge) -> None:
         """Only the ends of the message are known."""
         refusal = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
         is_answer = ends.identity and not ends.has_method
@@ -234,11 +234,11 @@ def _raise_errors_of(*futures: asyncio.Future[None]) -> None:
 
 
 async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
-    reader = LineReader(MAX_BYTES)
+    reader = LineSplitter(MAX_BYTES)
     async for chunk in chunks:
         for line in reader.feed(chunk):
             await duplex.handle_client_line(line)
-    for line in reader.end():
+    for line in reader.flush():
         await duplex.handle_client_line(line)
 
 

@@ -18,7 +18,7 @@ from ....artifacts._base import ArtifactStore
 from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....mcp._servers import Server
-from ....mcp._stdio import Ends, ends_of
+from ....mcp._stdio import MessageEnds, ends_of_message
 from ....protocol._capabilities import MAX_CAPABILITIES
 from ....protocol._find_content import Place
 from ....protocol._strict_json import encode_json
@@ -237,11 +237,11 @@ class Exchange:
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
-    async def rewrite_for_client(self, line: bytes | Ends) -> ClientMessage | None:
+    async def rewrite_for_client(self, line: bytes | MessageEnds) -> ClientMessage | None:
         """Return ``None`` for a message that is dropped, such as output that is not a message. ``line`` is only the
         ends of a message that is over the limit. Raises :class:`~transports.errors.ProtocolError` for an answer that
         cannot be read, if its request is unknown."""
-        if isinstance(line, Ends):
+        if isinstance(line, MessageEnds):
             return self._pass_oversized(line, over_limit(MAX_BYTES, "bytes"))
         try:
             is_batch = line[:1] == b"["
@@ -249,7 +249,7 @@ class Exchange:
                 return await self._pass_batch(line)
             message = await read_message(line)
         except TooLarge as error:
-            return self._pass_oversized(ends_of(line), error)
+            return self._pass_oversized(ends_of_message(line), error)
         except ProtocolError:
             return self._pass_unreadable(line)
 
@@ -282,7 +282,7 @@ class Exchange:
 
     def _pass_unreadable(self, line: bytes) -> ClientMessage | None:
         """Pass on a message that is not valid JSON, so that the client can report it. Drop anything else."""
-        ends = ends_of(line)
+        ends = ends_of_message(line)
         if not ends.is_message:
             return self._log_dropped(line)
         key = key_or_none(ends.identity)
@@ -300,7 +300,7 @@ class Exchange:
             logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", line)
         return None
 
-    def _pass_oversized(self, ends: Ends, error: TooLarge) -> ClientMessage | None:
+    def _pass_oversized(self, ends: MessageEnds, error: TooLarge) -> ClientMessage | None:
         """Answer the request with an error, and drop any other message. Only the ends of the answer are known."""
         raw_id = ends.identity
         key = key_or_none(raw_id)

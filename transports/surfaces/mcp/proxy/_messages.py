@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from ....errors import ProtocolError, TooLarge
-from ....mcp._stdio import Ends
+from ....mcp._stdio import MessageEnds
 from ....protocol._strict_json import (
     MAX_JSON_DEPTH,
     MAX_VALUES,
@@ -44,7 +44,7 @@ LINKS_SINCE = "2025-06-18"
 #: An id, or a token of progress, as a JSON value: ``1`` and ``1.0`` are equal, ``1`` and ``"1"`` are not.
 Key: TypeAlias = "str | int | float | tuple[bytes]"
 #: Function that takes a message of the server, of which only the ends are known if it is over the limit.
-Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"
+Deliver: TypeAlias = "Callable[[bytes | MessageEnds], Awaitable[None]]"
 
 
 class Envelope(msgspec.Struct):
