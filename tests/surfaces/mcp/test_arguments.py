@@ -19,17 +19,16 @@ UNEXPECTED = "should not have happened"
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("tool", FIXED_TOOLS)
+@pytest.mark.parametrize("count", [2, pytest.param(15, marks=pytest.mark.slow)])
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-async def test_any_arguments_produce_a_result(serve: Serve, tool: str, data: Any) -> None:
-    properties = FIXED_TOOLS[tool].input_schema["properties"]
-    values = json_values(properties)
+async def test_any_arguments_produce_a_result(serve: Serve, count: int, data: Any) -> None:
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
         artifact = files_of(await called(client, "abp_make"))[0]["id"]
         valid = {"id": artifact, "capability": "make", "call": "x", "html": "<p>Hi</p>"}
-        for _ in range(15):  # a bridge for each costs more
-            arguments = data.draw(values)
+        for tool in [tool for tool in FIXED_TOOLS for _ in range(count)]:
+            properties = FIXED_TOOLS[tool].input_schema["properties"]
+            arguments = data.draw(json_values(properties))
             needed = {name: value for name, value in valid.items() if name in properties}
             for given_arguments in (arguments, {**arguments, **needed}):
                 answer = await client.call_tool(tool, given_arguments)

@@ -23,7 +23,6 @@ from mcp_types import (
 )
 
 from tests.support.mcp_clients import URL, Apps, Serve, both_eras, called, words
-from tests.support.rows import each_row
 from transports.testing import Call
 
 
@@ -61,32 +60,27 @@ def accepts(**content: Any) -> ElicitResult:
 SELECT = {"message": "Which?", "options": [{"value": "a", "label": "A"}, {"value": "b", "label": "B"}]}
 
 
+WHO = {"message": "Who?", "schema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+QUESTIONS: list[tuple[str, dict[str, Any], ElicitResult, object]] = [
+    ("input", {"message": "Name?"}, accepts(value="Ann"), {"value": "Ann"}),
+    ("preference", {"message": "Size?", "schema": {"type": "integer"}}, accepts(value=3), {"value": 3}),
+    ("confirm", {"message": "Sure?", "destructive": True}, accepts(confirmed=True), {"confirmed": True}),
+    ("select", SELECT, accepts(selected="b"), {"selected": "b"}),
+    ("input", WHO, accepts(name="Ann"), {"value": {"name": "Ann"}}),
+]
+
+
 @pytest.mark.requirement("R6-6a")
-@each_row(
-    ("method", "params", "answer", "data"),
-    [
-        ("input", {"message": "Name?"}, accepts(value="Ann"), {"value": "Ann"}),
-        ("preference", {"message": "Size?", "schema": {"type": "integer"}}, accepts(value=3), {"value": 3}),
-        ("confirm", {"message": "Sure?", "destructive": True}, accepts(confirmed=True), {"confirmed": True}),
-        ("select", SELECT, accepts(selected="b"), {"selected": "b"}),
-        (
-            "input",
-            {"message": "Who?", "schema": {"type": "object", "properties": {"name": {"type": "string"}}}},
-            accepts(name="Ann"),
-            {"value": {"name": "Ann"}},
-        ),
-    ],
-)
 @both_eras
-async def test_user_answers_app_through_elicitation(
-    serve: Serve, method: str, params: dict[str, Any], answer: ElicitResult, data: object
-) -> None:
-    person = Person(answer)
+async def test_user_answers_app_through_elicitation(serve: Serve) -> None:
+    person = Person(*(answer for _, _, answer, _ in QUESTIONS))
     async with serve(Apps(APP), elicitation_callback=person) as client:
-        document = await called(client, "abp_form_ask", method=f"elicitation/{method}", params=params)
-        assert document["data"] == {"success": True, "data": data}
-    (asked,) = person.asked
-    assert asked.message.splitlines()[0] == params["message"]
+        for method, params, _, data in QUESTIONS:
+            document = await called(client, "abp_form_ask", method=f"elicitation/{method}", params=params)
+            assert document["data"] == {"success": True, "data": data}
+    assert [asked.message.splitlines()[0] for asked in person.asked] == [
+        asked["message"] for _, asked, _, _ in QUESTIONS
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,14 +103,14 @@ async def test_elicitation_marks_destructive_questions(serve: Serve, params: dic
     assert harmless.message == "Save?"
 
 
-@pytest.mark.parametrize("action", ["decline", "cancel"])
 @both_eras
-async def test_user_declines_elicitation(serve: Serve, action: Any) -> None:
-    async with serve(Apps(APP), elicitation_callback=Person(ElicitResult(action=action))) as client:
-        document = await called(
-            client, "abp_form_ask", method="elicitation/confirm", params={"message": "Sure?", "default": True}
-        )
-        assert document["data"] == {"success": False, "cancelled": True}
+async def test_user_declines_elicitation(serve: Serve) -> None:
+    person = Person(ElicitResult(action="decline"), ElicitResult(action="cancel"))
+    async with serve(Apps(APP), elicitation_callback=person) as client:
+        for _ in range(2):
+            params = {"message": "Sure?", "default": True}
+            document = await called(client, "abp_form_ask", method="elicitation/confirm", params=params)
+            assert document["data"] == {"success": False, "cancelled": True}
 
 
 @both_eras

@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, files_of, read_as_resource
 from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.support.processor import BOUND, longest_turn
+from tests.support.slow import slow_but
 from tests.support.slow_client import drip, half_sent, is_closed
 from transports.artifacts import open_store
 from transports.errors import UsageError
@@ -37,7 +38,7 @@ from transports.testing import Call
 @pytest.mark.load
 @pytest.mark.requirement("R4-3b", "R4-4e", "R4-5e", "R4-7f", "R4-8b", "R4-9b", "R4-9c", "R4-11e", "R4-11f", "R4-13c")
 @pytest.mark.requirement("R4-14d", "R4-15b")
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_bridge_users_are_isolated_from_each_other(tmp_path: Path, era: str) -> None:
     async with served(tmp_path) as url, client_of(url, ANN, era) as ann, client_of(url, BOB, era) as bob:
         session = (await called(ann, "abp_connect", url=URL))["session"]
@@ -119,7 +120,7 @@ async def test_answers_do_not_wait_for_delayed_acknowledgements(tmp_path: Path) 
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_progress_keeps_impatient_client_waiting_for_long_call(tmp_path: Path, era: str) -> None:
     told: list[tuple[float, float | None, str]] = []
     enough = asyncio.Event()
@@ -199,7 +200,7 @@ async def test_requests_need_token_and_local_host_and_origin(tmp_path: Path) -> 
 @pytest.mark.load
 @pytest.mark.requirement("R4-10a", "R4-9e", "R4-12a", "R4-14e", "R4-15c")
 async def test_request_size_limit_raises_typed_error(tmp_path: Path) -> None:
-    limit = 6 << 20
+    limit = 2 << 20
     async with served(tmp_path, max_file_bytes=limit) as url, client_of(url, ANN, ERAS[0]) as client:
         await called(client, "abp_connect", url=URL)
 
@@ -209,7 +210,7 @@ async def test_request_size_limit_raises_typed_error(tmp_path: Path) -> None:
         assert (await called(client, "abp_file_digest", **files(limit)))["success"]
         refused = await client.call_tool("abp_file_digest", files(limit + 1))
         assert refused.structured_content["error"]["code"] == "TOO_LARGE"
-        with pytest.raises(MCPError, match=r"files in it may have 6,291,456 together \(max_file_bytes\)") as caught:
+        with pytest.raises(MCPError, match=r"files in it may have 2,097,152 together \(max_file_bytes\)") as caught:
             await client.call_tool("abp_file_digest", files(3 * limit))  # the client is told, and not cut off
         assert caught.value.error.data == {"code": "TOO_LARGE", "limit": limit}
         assert (await called(client, "abp_file_digest", **files(1)))["success"]
@@ -255,7 +256,7 @@ async def test_server_stops_during_running_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -> None:
     apps = Apps()
     async with (
@@ -283,7 +284,7 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_listening_client_is_notified_while_user_is_idle(tmp_path: Path, era: str) -> None:
     apps, notifications = Apps(), ResourceNotifications()
     async with (
@@ -325,7 +326,9 @@ def body_of(rows: bytes) -> bytes:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize(("era", "declared"), [(ERAS[0], True), (ERAS[1], False)])  # counted before the era shows
+@pytest.mark.parametrize(
+    ("era", "declared"), slow_but([(ERAS[0], True), (ERAS[1], False)], (ERAS[1], False))
+)  # counted before the era shows
 async def test_request_with_very_many_values_does_not_delay_other_users(
     tmp_path: Path, era: str, declared: bool
 ) -> None:

@@ -25,6 +25,7 @@ from tests.support.authorization_server import authorization_server
 from tests.support.mcp_clients import ERAS, URL, Apps, called
 from tests.support.mcp_http import ANN, client_of, served as bridge_at
 from tests.support.rows import each_row
+from tests.support.slow import slow_but
 from transports.errors import UsageError
 from transports.session._app_tables import AppEntry
 from transports.surfaces.mcp._options import Options
@@ -88,7 +89,7 @@ async def signing_in(url: str, era: str) -> AsyncIterator[Client]:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_official_client_signs_in_and_is_asked_for_scopes(tmp_path: Path, era: str) -> None:
     async with (
         authorization_server(SCOPES) as provider,

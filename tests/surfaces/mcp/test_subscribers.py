@@ -144,31 +144,36 @@ async def speak(params: Mapping[str, object], call: Call) -> object:
 
 @pytest.mark.requirement("R6-5h")
 @pytest.mark.load
-@pytest.mark.parametrize(
-    ("level", "expected"), [("debug", ["info", "error", "info"]), ("warning", ["error"]), ("critical", [])]
-)
 @both_eras
-async def test_app_notifications_become_log_messages(serve: Serve, era: str, level: Any, expected: list[str]) -> None:
+async def test_app_notifications_become_log_messages(serve: Serve, era: str) -> None:
+    levels: list[tuple[Any, list[str]]] = [
+        ("debug", ["info", "error", "info"]),
+        ("warning", ["error"]),
+        ("critical", []),
+    ]
     said: list[LoggingMessageNotificationParams] = []
 
     async def log(params: LoggingMessageNotificationParams) -> None:
         said.append(params)
 
     async with serve(Apps({"speak": speak}), logging_callback=log) as client:
-        meta: dict[str, Any] = {}
-        if era == "legacy":
-            await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
-        else:
-            meta = {"meta": {"io.modelcontextprotocol/logLevel": level}}
-        await client.call_tool("abp_speak", {}, **meta)
-        async with asyncio.timeout(30):
-            while len(said) < len(expected):
-                await asyncio.sleep(0.01)
-        assert [one.level for one in said] == expected
-        if level == "debug":
-            assert said[0].data == {"event": "notifications/state/changed", "data": {"page": 3}}
-            assert said[0].logger and said[0].logger.startswith("abp.")
-            assert len(str(said[2].data)) < 5000
+        for level, expected in levels:
+            said.clear()
+            meta: dict[str, Any] = {}
+            if era == "legacy":
+                request = SetLevelRequest(params=SetLevelRequestParams(level=level))
+                await client.session.send_request(request, EmptyResult)
+            else:
+                meta = {"meta": {"io.modelcontextprotocol/logLevel": level}}
+            await client.call_tool("abp_speak", {}, **meta)
+            async with asyncio.timeout(30):
+                while len(said) < len(expected):
+                    await asyncio.sleep(0.01)
+            assert [one.level for one in said] == expected
+            if level == "debug":
+                assert said[0].data == {"event": "notifications/state/changed", "data": {"page": 3}}
+                assert said[0].logger and said[0].logger.startswith("abp.")
+                assert len(str(said[2].data)) < 5000
 
 
 @pytest.mark.parametrize("era", ["2026-07-28"])

@@ -26,6 +26,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from tests.support.mcp_clients import URL, called, files_of
 from tests.support.mcp_http import ANN, client_of, served
+from tests.support.slow import slow_but
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp import _http as tokens
@@ -92,7 +93,9 @@ def with_claim(name: str, value: str) -> bytes:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("name", ["scope", "scp", "aud", "iss", "sub", "exp", "nbf", "iat", "jti"])
+@pytest.mark.parametrize(
+    "name", slow_but(["scope", "scp", "aud", "iss", "sub", "exp", "nbf", "iat", "jti"], "scope", "exp")
+)
 async def test_token_claim_of_wrong_type_is_rejected_without_crash(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,11 +125,11 @@ async def test_only_well_formed_token_scopes_are_accepted(tmp_path: Path, said: 
         assert await verifier.verify(signed(with_claim(said, value))) is None, value
 
 
-@pytest.mark.load
-async def test_tokens_with_malformed_headers_are_rejected(tmp_path: Path) -> None:
-    async with keys() as jwks, served(tmp_path, **trusting(jwks)) as url:
+async def test_tokens_with_malformed_headers_are_rejected() -> None:
+    async with keys() as jwks:
+        verifier = JwtVerifier(Options(**trusting(jwks)), AUDIENCE)
         body, usual = with_claim("x", "1"), '"typ": "JWT", "alg": "RS256"'
-        assert await status(url, signed(body)) != 401
+        assert await verifier.verify(signed(body))
         for head in (
             *(f'{{{usual}, "kid": {value}}}' for value in WILD),
             *(f'{{"typ": "JWT", "kid": "RS256", "alg": {value}}}' for value in WILD),
@@ -135,7 +138,7 @@ async def test_tokens_with_malformed_headers_are_rejected(tmp_path: Path) -> Non
             *WILD,
         ):
             parts = [base64.urlsafe_b64encode(one).rstrip(b"=") for one in (head.encode(), body, b"signature")]
-            assert await status(url, b".".join(parts).decode()) in (400, 401), head[:80]  # 400: of a large header
+            assert await verifier.verify(b".".join(parts).decode()) is None, head[:80]
 
 
 WILD_KEY_SETS = (
@@ -332,7 +335,7 @@ async def test_forged_tokens_do_not_trigger_repeated_key_fetches(tmp_path: Path)
     fetched: list[float] = []
     async with keys(fetched) as jwks, served(tmp_path, **trusting(jwks)) as url:
         started, another = time.monotonic(), key_of("RS256", "another's")
-        for number in range(20):
+        for number in range(6):
             assert await status(url, token(another, kid=f"k{number}")) == 401
             assert await status(url, token()) != 401
         assert len(fetched) <= 1 + (time.monotonic() - started) / 5

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import subprocess
-import sys
+from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
+import pytest_asyncio
 
-from tests.support.relayed import LARGE, relayed
-from tests.surfaces.proxy.test_stdio import ABP, environment
+from tests.support.relayed import Client, relayed
 
-pytestmark = pytest.mark.load
+pytestmark = [pytest.mark.load, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    async with relayed(tmp_path_factory.mktemp("proxy")) as client:
+        yield client
+
 
 #: Ways to write an id, and the id as JSON.
 SPELLINGS = [("7", 7), ("7.0", 7), ("7e0", 7), ('"seven"', "seven"), ('"\\u0073even"', "seven"), ('"7"', "7")]
@@ -34,16 +39,15 @@ def raw_call(identity: str, *lines: str) -> bytes:
     return f'{{"jsonrpc":"2.0","id":{identity},"method":"tools/call","params":{call}}}\n'.encode()
 
 
-async def test_ids_are_compared_as_json_values(tmp_path: Path) -> None:
+async def test_ids_are_compared_as_json_values(client: Client) -> None:
     text = "x" * 100_000
-    async with relayed(tmp_path) as client:
-        for (spelling, identity), (other, same) in product(SPELLINGS, SPELLINGS):
-            if same != identity:
-                continue
-            answer = f'{{"jsonrpc":"2.0","id":{other},"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}'
-            client.chunks.put_nowait(raw_call(spelling, answer))
-            result = (await client.answer(identity))["result"]
-            assert result["content"][1]["type"] == "resource_link", (spelling, other)
+    for (spelling, identity), (other, same) in product(SPELLINGS, SPELLINGS):
+        if same != identity:
+            continue
+        answer = f'{{"jsonrpc":"2.0","id":{other},"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}'
+        client.chunks.put_nowait(raw_call(spelling, answer))
+        result = (await client.answer(identity))["result"]
+        assert result["content"][1]["type"] == "resource_link", (spelling, other)
 
 
 @pytest.mark.parametrize(("value", "limit"), [("@deep", "500 levels"), ('{"a":@wide}', "1,000,000 values")])
@@ -114,46 +118,44 @@ async def test_non_message_server_output_is_dropped_with_one_warning(
         assert len(warnings) == 1 and "my server" in warnings[0].getMessage()
 
 
-async def test_non_strict_json_answers_are_passed_through(tmp_path: Path) -> None:
+async def test_non_strict_json_answers_are_passed_through(client: Client) -> None:
     """Half of a surrogate pair and NaN are written by Python; the client says what is wrong with them."""
     half = '{"jsonrpc":"2.0","id":@id,"result":{"content":[],"half":"\\ud800"}}'
     number = '{"jsonrpc":"2.0","id":@id,"result":{"content":[],"number":NaN}}'
-    async with relayed(tmp_path) as client:
-        client.chunks.put_nowait(raw_call("7", half))
-        assert (await client.answer(7))["result"]["half"] == "\ud800"
-        client.chunks.put_nowait(raw_call("8", number))
-        assert "NaN" in json.dumps(await client.answer(8))
+    client.chunks.put_nowait(raw_call("7", half))
+    assert (await client.answer(7))["result"]["half"] == "\ud800"
+    client.chunks.put_nowait(raw_call("8", number))
+    assert "NaN" in json.dumps(await client.answer(8))
 
 
-async def test_large_answer_with_lone_surrogate_becomes_link(tmp_path: Path) -> None:
+async def test_large_answer_with_lone_surrogate_becomes_link(client: Client) -> None:
     text = "\\ud800" + "x" * 100_000
     answer = f'{{"jsonrpc":"2.0","id":@id,"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}'
-    async with relayed(tmp_path) as client:
-        client.chunks.put_nowait(raw_call("7", answer))
-        _, link = (await client.answer(7))["result"]["content"]
-        assert (await client.content(link["uri"])).decode() == "\ufffd" + "x" * 100_000
+    client.chunks.put_nowait(raw_call("7", answer))
+    _, link = (await client.answer(7))["result"]["content"]
+    assert (await client.content(link["uri"])).decode() == "\ufffd" + "x" * 100_000
 
 
-async def test_batch_answers_contain_links(tmp_path: Path) -> None:
+async def test_batch_answers_contain_links(client: Client) -> None:
     result = json.dumps({"content": [{"type": "text", "text": "x" * 100_000}]})
     batch = ",".join(f'{{"jsonrpc":"2.0","id":"b{number}","result":{result}}}' for number in range(2))
-    async with relayed(tmp_path) as client:
-        for number in range(2):
-            client.chunks.put_nowait(raw_call(f'"b{number}"'))
-        await client.request("ping")
-        client.chunks.put_nowait(raw_call("7", f"[{batch}]", '{"jsonrpc":"2.0","id":7,"result":{}}'))
-        await client.answer(7)
-        (answers,) = client.batches
-        assert [answer["result"]["content"][1]["type"] for answer in answers] == ["resource_link"] * 2
+    for number in range(2):
+        client.chunks.put_nowait(raw_call(f'"b{number}"'))
+    await client.request("ping")
+    client.batches.clear()
+    client.chunks.put_nowait(raw_call("7", f"[{batch}]", '{"jsonrpc":"2.0","id":7,"result":{}}'))
+    await client.answer(7)
+    (answers,) = client.batches
+    assert [answer["result"]["content"][1]["type"] for answer in answers] == ["resource_link"] * 2
 
 
-async def test_nested_batch_is_dropped(tmp_path: Path) -> None:
+async def test_nested_batch_is_dropped(client: Client) -> None:
     note = '{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
-    async with relayed(tmp_path) as client:
-        lines = [f"[[{note}]]", f"[{note}]", '{"jsonrpc":"2.0","id":@id,"result":{}}']
-        client.chunks.put_nowait(raw_call("7", *lines))
-        await client.answer(7)
-        assert client.batches == [[json.loads(note)]]
+    client.batches.clear()
+    lines = [f"[[{note}]]", f"[{note}]", '{"jsonrpc":"2.0","id":@id,"result":{}}']
+    client.chunks.put_nowait(raw_call("7", *lines))
+    await client.answer(7)
+    assert client.batches == [[json.loads(note)]]
 
 
 async def test_answer_to_unknown_call_is_dropped(tmp_path: Path) -> None:
@@ -187,12 +189,11 @@ async def test_call_cancelled_while_reading_file_is_never_sent(tmp_path: Path) -
         assert await client.request("tools/call", name="seen", arguments={}) == ["initialize", "tools/list", "ping"]
 
 
-async def test_cancellation_of_sent_call_is_forwarded(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        client.chunks.put_nowait(raw_call("50"))
-        client.send({"method": "notifications/cancelled", "params": {"requestId": 50}})
-        seen = await client.request("tools/call", name="seen", arguments={})
-        assert seen[-2:] == ["tools/call", "notifications/cancelled"]
+async def test_cancellation_of_sent_call_is_forwarded(client: Client) -> None:
+    client.chunks.put_nowait(raw_call("50"))
+    client.send({"method": "notifications/cancelled", "params": {"requestId": 50}})
+    seen = await client.request("tools/call", name="seen", arguments={})
+    assert seen[-2:] == ["tools/call", "notifications/cancelled"]
 
 
 async def test_cancelled_call_does_not_delay_proxy_exit(tmp_path: Path) -> None:
@@ -231,42 +232,3 @@ async def test_store_failure_is_returned_as_request_error(tmp_path: Path, monkey
         take = client.ask("tools/call", name="take", arguments={"file": "artifact://x"})
         assert "KeyError" in (await client.answer(take))["error"]["message"]
         assert await client.request("ping") == {}
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
-
-
-def run_abp(folder: Path, source: str | IO[str], *command: str) -> subprocess.CompletedProcess[str]:
-    given: Any = {"input": source} if isinstance(source, str) else {"stdin": source}
-    return subprocess.run(
-        [*ABP, "--", *command], **given, capture_output=True, text=True, env=environment(folder), timeout=120
-    )
-
-
-@pytest.mark.parametrize("is_file", [False, True])
-def test_requests_from_pipe_or_file_are_answered(tmp_path: Path, is_file: bool) -> None:
-    requests = "\n".join(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(50))
-    if is_file:
-        (tmp_path / "requests").write_text(requests)
-        with (tmp_path / "requests").open() as stdin:
-            done = run_abp(tmp_path, stdin, sys.executable, str(LARGE))
-    else:
-        done = run_abp(tmp_path, requests, sys.executable, str(LARGE))
-    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == list(range(50))
-    assert done.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("program", "status"),
-    [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
-        # it ignores the end of its input
-        (
-            "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)",
-            0,
-        ),
-    ],
-)
-def test_proxy_returns_server_exit_status_and_kills_stubborn_server(tmp_path: Path, program: str, status: int) -> None:
-    done = run_abp(tmp_path, "", sys.executable, "-c", program)
-    assert done.returncode == status and done.stdout == ""

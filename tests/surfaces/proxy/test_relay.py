@@ -7,22 +7,30 @@ import base64
 import hashlib
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from tests.support.eventually import eventually
-from tests.support.relayed import LARGE, relayed
+from tests.support.relayed import LARGE, Client, relayed
+from tests.support.slow import slow_but
 from transports.artifacts import Retention, open_store
 from transports.surfaces.mcp.proxy._stats import read_log, table_rows
 
-pytestmark = pytest.mark.load
+pytestmark = [pytest.mark.load, pytest.mark.asyncio(loop_scope="module")]
 
 LIMIT = 64 * 1024
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    async with relayed(tmp_path_factory.mktemp("proxy")) as client:
+        yield client
 
 
 def bytes_of(size: int) -> bytes:
@@ -64,76 +72,71 @@ async def test_value_at_inline_limit_stays_and_larger_becomes_link(tmp_path: Pat
         assert (await client.content(link["uri"])).decode() == beyond["text"]
 
 
-@pytest.mark.parametrize("size", [60_000, 300_000, 5_000_000])
-async def test_binaries_are_replaced_in_place_by_links(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("size", slow_but([60_000, 300_000, 5_000_000], 300_000))
+async def test_binaries_are_replaced_in_place_by_links(client: Client, size: int) -> None:
     image = {"type": "image", "data": f"@base64:{size}", "mimeType": "image/webp", "annotations": {"priority": 1}}
     resource = {"uri": "file:///r/report.bin", "mimeType": "application/x-report", "blob": f"@base64:{size + 1}"}
-    async with relayed(tmp_path) as client:
-        result = await client.give(
-            {
-                "content": [
-                    {"type": "text", "text": "a"},
-                    image,
-                    {"type": "resource", "resource": resource},
-                    {"type": "text", "text": "z"},
-                ]
-            }
-        )
-        first, image, file, last = result["content"]
-        assert [first["text"], last["text"]] == ["a", "z"]
-        assert image["type"] == file["type"] == "resource_link"
-        assert image["size"] == size and image["annotations"]["priority"] == 1 and image["mimeType"] == "image/webp"
-        assert file["name"] == "report.bin" and file["mimeType"] == "application/x-report"
-        for block, expected in ((image, bytes_of(size)), (file, bytes_of(size + 1))):
-            assert block["_meta"]["sha256"] == hashlib.sha256(expected).hexdigest()
-            assert await client.content(block["uri"]) == expected
-        assert result["_meta"]["abp-transports/artifacts"]["content.1.data"]["uri"] == image["uri"]
+    result = await client.give(
+        {
+            "content": [
+                {"type": "text", "text": "a"},
+                image,
+                {"type": "resource", "resource": resource},
+                {"type": "text", "text": "z"},
+            ]
+        }
+    )
+    first, image, file, last = result["content"]
+    assert [first["text"], last["text"]] == ["a", "z"]
+    assert image["type"] == file["type"] == "resource_link"
+    assert image["size"] == size and image["annotations"]["priority"] == 1 and image["mimeType"] == "image/webp"
+    assert file["name"] == "report.bin" and file["mimeType"] == "application/x-report"
+    for block, expected in ((image, bytes_of(size)), (file, bytes_of(size + 1))):
+        assert block["_meta"]["sha256"] == hashlib.sha256(expected).hexdigest()
+        assert await client.content(block["uri"]) == expected
+    assert result["_meta"]["abp-transports/artifacts"]["content.1.data"]["uri"] == image["uri"]
 
 
-async def test_long_texts_show_preview_shape_and_link(tmp_path: Path) -> None:
+async def test_long_texts_show_preview_shape_and_link(client: Client, tmp_path: Path) -> None:
     rows = json.dumps([{"id": number, "name": "n" * 30} for number in range(3000)])
-    async with relayed(tmp_path) as client:
-        text, link = (await client.give({"content": [{"type": "text", "text": "@text:200000"}]}))["content"]
-        assert text["text"].startswith("line é\nline é\n") and "200,000 characters, 28,572 lines" in text["text"]
-        assert link["uri"] in text["text"]
-        assert (await client.content(link["uri"])).decode() == text_of(200_000)
-        text, link = (await client.give({"content": [{"type": "text", "text": rows}]}))["content"]
-        assert "a list of 3,000 items, each with id, name" in text["text"] and link["mimeType"] == "application/json"
-        assert (await client.content(link["uri"])).decode() == rows
-    async with relayed(tmp_path / "json", json_previews=True) as client:
-        text, link = (await client.give({"content": [{"type": "text", "text": rows}]}))["content"]
+    text, link = (await client.give({"content": [{"type": "text", "text": "@text:200000"}]}))["content"]
+    assert text["text"].startswith("line é\nline é\n") and "200,000 characters, 28,572 lines" in text["text"]
+    assert link["uri"] in text["text"]
+    assert (await client.content(link["uri"])).decode() == text_of(200_000)
+    text, link = (await client.give({"content": [{"type": "text", "text": rows}]}))["content"]
+    assert "a list of 3,000 items, each with id, name" in text["text"] and link["mimeType"] == "application/json"
+    assert (await client.content(link["uri"])).decode() == rows
+    async with relayed(tmp_path, json_previews=True) as other:
+        text, link = (await other.give({"content": [{"type": "text", "text": rows}]}))["content"]
         assert json.loads(text["text"])[0] == {"id": 0, "name": "n" * 30}
 
 
-async def test_small_texts_are_also_limited_in_total(tmp_path: Path) -> None:
+async def test_small_texts_are_also_limited_in_total(client: Client) -> None:
     texts = [{"type": "text", "text": f"{number}" * 20_000} for number in range(8)]
-    async with relayed(tmp_path) as client:
-        result = await client.give({"content": texts})
-        assert len(json.dumps(result)) < 1.5 * LIMIT
-        kept = [block for block in result["content"] if block in texts]
-        assert len(kept) == 3 and len(links(result)) == 5
+    result = await client.give({"content": texts})
+    assert len(json.dumps(result)) < 1.5 * LIMIT
+    kept = [block for block in result["content"] if block in texts]
+    assert len(kept) == 3 and len(links(result)) == 5
 
 
-async def test_files_in_json_text_are_stored_and_json_stays_valid(tmp_path: Path) -> None:
+async def test_files_in_json_text_are_stored_and_json_stays_valid(client: Client) -> None:
     pdf = b"%PDF-1.4\n" + bytes_of(100_000)
     text = json.dumps({"name": "x", "content": base64.b64encode(pdf).decode(), "pages": [1, 2]})
-    async with relayed(tmp_path) as client:
-        shown, link = (await client.give({"content": [{"type": "text", "text": text}]}))["content"]
-        document = json.loads(shown["text"])
-        assert document["name"] == "x" and document["pages"] == [1, 2] and link["uri"] in document["content"]
-        assert await client.content(link["uri"]) == pdf
+    shown, link = (await client.give({"content": [{"type": "text", "text": text}]}))["content"]
+    document = json.loads(shown["text"])
+    assert document["name"] == "x" and document["pages"] == [1, 2] and link["uri"] in document["content"]
+    assert await client.content(link["uri"]) == pdf
 
 
-async def test_broken_base64_is_kept_unchanged(tmp_path: Path) -> None:
+async def test_broken_base64_is_kept_unchanged(client: Client) -> None:
     broken = base64_of(60_000)[:-2] + "!!"
-    async with relayed(tmp_path) as client:
-        block = {"type": "image", "data": broken, "mimeType": "image/png"}
-        result = await client.give({"content": [block]})
-        assert (await client.content(links(result)[0]["uri"])).decode() == broken
-        assert "base64" in result["_meta"]["abp-transports/warnings"][0]
+    block = {"type": "image", "data": broken, "mimeType": "image/png"}
+    result = await client.give({"content": [block]})
+    assert (await client.content(links(result)[0]["uri"])).decode() == broken
+    assert "base64" in result["_meta"]["abp-transports/warnings"][0]
 
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes_of(100_000)
+PNG = b"\x89PNG\r\n\x1a\n" + bytes_of(60_000)
 SPELLINGS = {
     "plain": base64.b64encode(PNG).decode(),
     "url-safe": base64.urlsafe_b64encode(PNG).decode(),
@@ -144,136 +147,121 @@ SPELLINGS = {
 }
 
 
-async def test_every_base64_variant_decodes_to_declared_file(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        for spelling, text in SPELLINGS.items():
-            image = {"type": "image", "data": text, "mimeType": "image/png"}
-            resource = {"uri": "x://a.png", "mimeType": "image/png", "blob": text}
-            results: list[dict[str, object]] = [
-                {"content": [image]},
-                {"content": [{"type": "resource", "resource": resource}]},
-                {"content": [], "structuredContent": {"data": text, "mimeType": "image/png"}},
-            ]
-            for result in results:
-                (link,) = (await client.give(result))["content"]
-                assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG, spelling
+async def test_every_base64_variant_decodes_to_declared_file(client: Client) -> None:
+    for spelling, text in SPELLINGS.items():
+        image = {"type": "image", "data": text, "mimeType": "image/png"}
+        resource = {"uri": "x://a.png", "mimeType": "image/png", "blob": text}
+        results: list[dict[str, object]] = [
+            {"content": [image]},
+            {"content": [{"type": "resource", "resource": resource}]},
+            {"content": [], "structuredContent": {"data": text, "mimeType": "image/png"}},
+        ]
+        for result in results:
+            (link,) = (await client.give(result))["content"]
+            assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG, spelling
 
 
-@pytest.mark.parametrize("declared", [{}, {"mimeType": None}, {"mimeType": 5}])
-async def test_image_without_type_is_recognised_by_signature(tmp_path: Path, declared: dict[str, object]) -> None:
-    async with relayed(tmp_path) as client:
+async def test_image_without_type_is_recognised_by_signature(client: Client) -> None:
+    for declared in ({}, {"mimeType": None}, {"mimeType": 5}):
         block = {"type": "image", "data": SPELLINGS["plain"], **declared}
         (link,) = (await client.give({"content": [block]}))["content"]
         assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG
 
 
-async def test_link_keeps_server_metadata_of_its_block(tmp_path: Path) -> None:
+async def test_link_keeps_server_metadata_of_its_block(client: Client) -> None:
     resource = {"uri": "book://one.xlsx", "blob": "@base64:90000", "_meta": {"zoo/inner": 1, "sha256": "forged"}}
     block = {"type": "resource", "resource": resource, "annotations": {"priority": 0.25}, "_meta": {"zoo/block": 2}}
-    async with relayed(tmp_path) as client:
-        (link,) = (await client.give({"content": [block]}))["content"]
-        meta = link["_meta"]
-        assert (meta["abp-transports/uri"], meta["zoo/inner"], meta["zoo/block"]) == ("book://one.xlsx", 1, 2)
-        assert (
-            meta["sha256"] == hashlib.sha256(bytes_of(90_000)).hexdigest() and link["annotations"]["priority"] == 0.25
-        )
+    (link,) = (await client.give({"content": [block]}))["content"]
+    meta = link["_meta"]
+    assert (meta["abp-transports/uri"], meta["zoo/inner"], meta["zoo/block"]) == ("book://one.xlsx", 1, 2)
+    assert meta["sha256"] == hashlib.sha256(bytes_of(90_000)).hexdigest() and link["annotations"]["priority"] == 0.25
 
 
-async def test_view_in_tool_result_is_shortened_and_linked(tmp_path: Path) -> None:
+async def test_view_in_tool_result_is_shortened_and_linked(client: Client) -> None:
     view = {"uri": "ui://card", "mimeType": "text/html;profile=mcp-app", "text": "@text:200000"}
-    async with relayed(tmp_path) as client:
-        shown, link = (await client.give({"content": [{"type": "resource", "resource": view}]}))["content"]
-        assert shown["resource"]["uri"] == "ui://card" and len(shown["resource"]["text"]) < 4000
-        assert (await client.content(link["uri"])).decode() == text_of(200_000)
+    shown, link = (await client.give({"content": [{"type": "resource", "resource": view}]}))["content"]
+    assert shown["resource"]["uri"] == "ui://card" and len(shown["resource"]["text"]) < 4000
+    assert (await client.content(link["uri"])).decode() == text_of(200_000)
 
 
-async def test_same_file_is_linked_once(tmp_path: Path) -> None:
+async def test_same_file_is_linked_once(client: Client) -> None:
     image = {"type": "image", "data": "@base64:90000", "mimeType": "image/webp"}
     structured = {"first": image, "second": image}
-    async with relayed(tmp_path) as client:
-        result = await client.give({"content": [image, image], "structuredContent": structured})
-        (link,) = links(result)
-        assert len(result["content"]) == 1 and link["uri"] in result["structuredContent"]["second"]["data"]
+    result = await client.give({"content": [image, image], "structuredContent": structured})
+    (link,) = links(result)
+    assert len(result["content"]) == 1 and link["uri"] in result["structuredContent"]["second"]["data"]
 
 
-async def test_long_structured_content_is_truncated(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        result = await client.give({"content": [], "structuredContent": {"rows": "@rows:10000", "n": 7}})
-        (link,) = links(result)
-        assert len(json.dumps(result)) < 8000 and result["structuredContent"]["n"] == 7
-        assert len(json.loads(await client.content(link["uri"]))["rows"]) == 10_000
+async def test_long_structured_content_is_truncated(client: Client) -> None:
+    result = await client.give({"content": [], "structuredContent": {"rows": "@rows:10000", "n": 7}})
+    (link,) = links(result)
+    assert len(json.dumps(result)) < 8000 and result["structuredContent"]["n"] == 7
+    assert len(json.loads(await client.content(link["uri"]))["rows"]) == 10_000
 
 
-async def test_structured_content_still_matches_schema(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        content = {"data": "@base64:300000", "mimeType": "image/png", "n": 1}
-        result = await client.give({"content": [], "structuredContent": content}, "loose")
-        (link,) = links(result)
-        assert result["structuredContent"]["data"].startswith(link["uri"]) and result["structuredContent"]["n"] == 1
-        assert await client.content(link["uri"]) == bytes_of(300_000)
-        result = await client.give({"content": [], "structuredContent": {"rows": "@rows:5000"}}, "loose")
-        (link,) = links(result)
-        assert result["structuredContent"]["rows"][0] == {"id": 0, "name": "row 0"}
-        assert len(json.loads(await client.content(link["uri"]))["rows"]) == 5000
+async def test_structured_content_still_matches_schema(client: Client) -> None:
+    content = {"data": "@base64:300000", "mimeType": "image/png", "n": 1}
+    result = await client.give({"content": [], "structuredContent": content}, "loose")
+    (link,) = links(result)
+    assert result["structuredContent"]["data"].startswith(link["uri"]) and result["structuredContent"]["n"] == 1
+    assert await client.content(link["uri"]) == bytes_of(300_000)
+    result = await client.give({"content": [], "structuredContent": {"rows": "@rows:5000"}}, "loose")
+    (link,) = links(result)
+    assert result["structuredContent"]["rows"][0] == {"id": 0, "name": "row 0"}
+    assert len(json.loads(await client.content(link["uri"]))["rows"]) == 5000
 
 
-async def test_data_that_schema_forbids_replacing_stays_with_warning(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        result = await client.give({"content": [], "structuredContent": {"data": "@base64:300000"}}, "strict")
-        assert result["structuredContent"]["data"] == base64_of(300_000) and links(result) == []
-        assert "outputSchema" in result["_meta"]["abp-transports/warnings"][0]
-        result = await client.give({"content": [], "structuredContent": {"rows": "@rows:5000"}}, "strict")
-        assert len(result["structuredContent"]["rows"]) == 5000
-        assert "outputSchema" in result["_meta"]["abp-transports/warnings"][0]
+async def test_data_that_schema_forbids_replacing_stays_with_warning(client: Client) -> None:
+    result = await client.give({"content": [], "structuredContent": {"data": "@base64:300000"}}, "strict")
+    assert result["structuredContent"]["data"] == base64_of(300_000) and links(result) == []
+    assert "outputSchema" in result["_meta"]["abp-transports/warnings"][0]
+    result = await client.give({"content": [], "structuredContent": {"rows": "@rows:5000"}}, "strict")
+    assert len(result["structuredContent"]["rows"]) == 5000
+    assert "outputSchema" in result["_meta"]["abp-transports/warnings"][0]
 
 
-async def test_proxy_replaces_resources_but_not_views(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        (item,) = (await client.request("resources/read", uri="thing://200000"))["contents"]
-        assert item["uri"] == "thing://200000" and "blob" not in item
-        (about,) = item["_meta"]["abp-transports/artifacts"]
-        assert await client.content(about["uri"]) == bytes_of(200_000)
-        (view,) = (await client.request("resources/read", uri="ui://view"))["contents"]
-        assert len(view["text"]) > LIMIT and view["mimeType"] == "text/html;profile=mcp-app"
+async def test_proxy_replaces_resources_but_not_views(client: Client) -> None:
+    (item,) = (await client.request("resources/read", uri="thing://200000"))["contents"]
+    assert item["uri"] == "thing://200000" and "blob" not in item
+    (about,) = item["_meta"]["abp-transports/artifacts"]
+    assert await client.content(about["uri"]) == bytes_of(200_000)
+    (view,) = (await client.request("resources/read", uri="ui://view"))["contents"]
+    assert len(view["text"]) > LIMIT and view["mimeType"] == "text/html;profile=mcp-app"
 
 
-async def test_artifact_ranges_are_read_and_other_artifacts_left_to_the_server(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        (link,) = links(
-            await client.give({"content": [{"type": "audio", "data": "@base64:90000", "mimeType": "audio/wav"}]})
-        )
-        assert await client.content(link["uri"] + "?offset=10&length=20") == bytes_of(90_000)[10:30]
-        # What the proxy does not have is the server's.
-        (item,) = (await client.request("resources/read", uri="artifact://10"))["contents"]
-        assert base64.b64decode(item["blob"]) == bytes_of(10)
-    async with relayed(tmp_path, "--bare") as client:
-        answer = await client.answer(client.ask("resources/read", uri="artifact://10"))
+async def test_artifact_ranges_are_read_and_other_artifacts_left_to_the_server(client: Client) -> None:
+    audio = {"type": "audio", "data": "@base64:90000", "mimeType": "audio/wav"}
+    (link,) = links(await client.give({"content": [audio]}))
+    assert await client.content(link["uri"] + "?offset=10&length=20") == bytes_of(90_000)[10:30]
+    # What the proxy does not have is the server's.
+    (item,) = (await client.request("resources/read", uri="artifact://10"))["contents"]
+    assert base64.b64decode(item["blob"]) == bytes_of(10)
+
+
+async def test_proxy_adds_resources_capability_if_missing(client: Client, tmp_path: Path) -> None:
+    assert "resources" in client.hello["capabilities"]
+    assert "error" in await client.answer(client.ask("resources/list"))  # the server's own answer
+    async with relayed(tmp_path, "--bare") as bare:
+        described = bare.hello
+        assert described["capabilities"] == {"tools": {}, "resources": {}}
+        assert described["serverInfo"] == {"name": "large", "version": "1.0"}
+        assert await bare.request("resources/list") == {"resources": []}
+        (template,) = (await bare.request("resources/templates/list"))["resourceTemplates"]
+        assert template["uriTemplate"].startswith("artifact://")
+        answer = await bare.answer(bare.ask("resources/read", uri="artifact://10"))
         assert answer["error"]["data"]["code"] == "ARTIFACT_NOT_FOUND"
 
 
-async def test_proxy_adds_resources_capability_if_missing(tmp_path: Path) -> None:
-    async with relayed(tmp_path, "--bare") as client:
-        described = client.hello
-        assert described["capabilities"] == {"tools": {}, "resources": {}}
-        assert described["serverInfo"] == {"name": "large", "version": "1.0"}
-        assert await client.request("resources/list") == {"resources": []}
-        (template,) = (await client.request("resources/templates/list"))["resourceTemplates"]
-        assert template["uriTemplate"].startswith("artifact://")
-    async with relayed(tmp_path) as client:
-        assert "resources" in client.hello["capabilities"]
-        assert "error" in await client.answer(client.ask("resources/list"))  # the server's own answer
-
-
-async def test_proxy_relays_questions_and_progress_both_ways(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        call = client.ask("tools/call", name="ask", arguments={}, _meta={"progressToken": "p"})
-        await client.until(lambda: client.other)
-        assert client.other[0]["method"] == "sampling/createMessage" and client.other[0]["id"] == "q1"
-        client.send({"id": "q1", "result": {"role": "assistant", "content": "x" * 200_000}})
-        answer = await client.answer(call)
-        assert client.other[1]["method"] == "notifications/progress"
-        (link,) = links(answer["result"])
-        assert json.loads(await client.content(link["uri"]))["result"]["content"] == "x" * 200_000
+async def test_proxy_relays_questions_and_progress_both_ways(client: Client) -> None:
+    client.other.clear()
+    call = client.ask("tools/call", name="ask", arguments={}, _meta={"progressToken": "p"})
+    await client.until(lambda: client.other)
+    assert client.other[0]["method"] == "sampling/createMessage" and client.other[0]["id"] == "q1"
+    client.send({"id": "q1", "result": {"role": "assistant", "content": "x" * 200_000}})
+    answer = await client.answer(call)
+    assert client.other[1]["method"] == "notifications/progress"
+    (link,) = links(answer["result"])
+    assert json.loads(await client.content(link["uri"]))["result"]["content"] == "x" * 200_000
 
 
 # --- files as arguments -----------------------------------------------------------------------------------------------
@@ -360,43 +348,34 @@ async def test_next_run_reads_files_of_last_run_until_expiry(tmp_path: Path) -> 
         assert await store.list() == []
 
 
-async def test_bytes_are_counted_per_tool(tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    async with relayed(tmp_path, log=log) as client:
-        await client.give({"content": [{"type": "audio", "data": "@base64:300000", "mimeType": "audio/wav"}]})
-        await client.give({"content": []})
-        counted = client.stats.tools["give"]
-        assert (counted.calls, counted.files) == (2, 1)
-        assert counted.bytes_in > 400_000 and counted.bytes_out < 4000
-    assert read_log(log) == {"large": {"give": counted}}
-    assert log.stat().st_mode & 0o077 == 0
-    assert "give" in table_rows(read_log(log))[1]
-
-
 def picture(size: int) -> dict[str, object]:
     return {"type": "image", "data": f"@base64:{size}", "mimeType": "image/png"}
 
 
-@pytest.mark.parametrize(
-    ("given", "pictures_in", "pictures_out"),
-    [
-        ({"content": [picture(30_000), {"type": "text", "text": "two"}, picture(40_000)]}, 2, 2),
-        ({"content": [picture(30_000), picture(300_000)]}, 2, 1),
-        ({"content": [{"type": "text", "text": '"image"'}]}, 0, 0),
-        ({"content": [{"type": "image"}, "image", {"type": ["image"]}]}, 0, 0),
-    ],
-    ids=["small", "one-large", "a-word", "malformed"],
-)
-async def test_image_is_counted_as_one_image_and_not_as_base64(
-    tmp_path: Path, given: dict[str, object], pictures_in: int, pictures_out: int
-) -> None:
+async def test_bytes_and_images_are_counted_per_tool(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
+    #: Results, and how many images the server and the client have counted with them.
+    results: list[tuple[list[object], int, int]] = [
+        ([picture(30_000), {"type": "text", "text": "two"}, picture(40_000)], 2, 2),
+        ([picture(30_000), picture(300_000)], 4, 3),
+        ([{"type": "text", "text": '"image"'}], 4, 3),
+        ([{"type": "image"}, "image", {"type": ["image"]}], 4, 3),
+    ]
     async with relayed(tmp_path, log=log) as client:
-        await client.give(given)
+        bytes_in = bytes_out = 0
+        for blocks, pictures_in, pictures_out in results:
+            await client.give({"content": blocks})
+            counted = client.stats.tools["give"]
+            assert (counted.pictures_in, counted.pictures_out) == (pictures_in, pictures_out)
+            assert 0 < counted.bytes_in - bytes_in < 1000  # an image is not counted as base64
+            assert 0 < counted.bytes_out - bytes_out < 4000
+            bytes_in, bytes_out = counted.bytes_in, counted.bytes_out
+        await client.give({"content": [{"type": "audio", "data": "@base64:300000", "mimeType": "audio/wav"}]})
         counted = client.stats.tools["give"]
-        assert (counted.pictures_in, counted.pictures_out) == (pictures_in, pictures_out)
-        assert 0 < counted.bytes_in < 1000 and 0 < counted.bytes_out < 4000
+        assert (counted.calls, counted.files) == (5, 2)
+        assert counted.bytes_in - bytes_in > 400_000 and counted.bytes_out - bytes_out < 4000
     assert read_log(log) == {"large": {"give": counted}}
+    assert log.stat().st_mode & 0o077 == 0
     headings, row = table_rows(read_log(log))
     assert "pictures to the model" in headings
     assert row == ("large", "give", *(f"{number:,}" for number in astuple(counted)))

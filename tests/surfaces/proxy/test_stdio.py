@@ -19,7 +19,6 @@ import pytest
 from tests.support.command_line import CommandLine
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE
-from tests.support.slow import slow_but
 
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "tests" / "support" / "proxy_client.py"
@@ -75,8 +74,8 @@ def check(part: str, said: list[str]) -> None:
         assert said[-1].startswith("end"), said
 
 
-@pytest.mark.load
-@pytest.mark.parametrize("part", slow_but(["server", "proxy", "client"], "server"))
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["server", "proxy", "client"])
 async def test_killed_part_yields_one_outcome_and_leaves_nothing(tmp_path: Path, part: str) -> None:
     check(part, await killed(tmp_path / "run", part, 5))
 
@@ -131,7 +130,7 @@ def test_proxy_over_pipes_relays_and_logs_stats(abp: CommandLine, tmp_path: Path
     assert (counted["pictures_in"], counted["pictures_out"]) == (1, 0)
 
 
-#: A server that ends with status 3 while a process that it has started holds its stdout.
+#: A server that is killed while a process that it has started holds its stdout.
 _FORKING = """
 import json, os, subprocess, sys
 for line in sys.stdin:
@@ -139,7 +138,7 @@ for line in sys.stdin:
     if request["method"] == "tools/call":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         os.write(2, b"child %d\\n" % child.pid)
-        os._exit(3)
+        os.kill(os.getpid(), 9)
     result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
@@ -161,7 +160,7 @@ def test_server_exit_ends_proxy_although_child_holds_stdout(tmp_path: Path) -> N
             proxy.stdin.flush()
             if method == "initialize":
                 assert json.loads(proxy.stdout.readline())["id"] == identity
-        assert proxy.wait(60) == 3
+        assert proxy.wait(60) == 128 + signal.SIGKILL
         (child,) = re.findall(rb"child (\d+)", proxy.stderr.read())
         assert not psutil.pid_exists(int(child)) or not alive([psutil.Process(int(child))])
     finally:
@@ -186,3 +185,28 @@ async def test_signal_to_proxy_also_ends_server(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 143
     await eventually(lambda: not alive(below))
+
+
+@pytest.mark.load
+def test_requests_from_file_are_answered(tmp_path: Path) -> None:
+    requests = "\n".join(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(50))
+    (tmp_path / "requests").write_text(requests)
+    with (tmp_path / "requests").open() as stdin:
+        done = subprocess.run(
+            [*ABP, "--", sys.executable, str(LARGE)],
+            stdin=stdin, capture_output=True, text=True, env=environment(tmp_path), timeout=120, check=False,
+        )  # fmt: skip
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == list(range(50))
+    assert done.returncode == 0
+
+
+@pytest.mark.slow
+def test_server_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+    )
+    done = subprocess.run(
+        [*ABP, "--", sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment(tmp_path), timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout == ""
