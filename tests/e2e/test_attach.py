@@ -23,6 +23,7 @@ from playwright.async_api import BrowserContext, Page
 
 from tests.e2e.notebook import content, notebook
 from tests.support.pages import serve_answers
+from tests.support.slow import slow_but
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
 from transports.errors import ConnectFailed, ContextLost, Disconnected, NotAbpApp
 from transports.playwright._channels import CdpChannel
@@ -132,7 +133,7 @@ async def test_page_without_app_is_reported_and_stays_open(page: Page, tmp_path:
         assert await page.evaluate(OURS) == []
 
 
-@pytest.mark.parametrize("accepting", [True, False])
+@pytest.mark.parametrize("accepting", slow_but([True, False], True))
 async def test_large_content_does_not_affect_callers_downloads(
     browser: Browser, fixture: Fixture, tmp_path: Path, accepting: bool
 ) -> None:
@@ -154,26 +155,29 @@ async def test_large_content_does_not_affect_callers_downloads(
     await context.close()
 
 
-@pytest.mark.parametrize("way", ["page", "context", pytest.param("cdp_url", marks=pytest.mark.slow)])
-async def test_unreceived_app_download_is_a_warning(
-    way: str, context: BrowserContext, running: tuple[str, psutil.Process], fixture: Fixture, tmp_path: Path
-) -> None:
-    options: dict[str, Any] = {"context": context, "cdp_url": running[0]}
-    if way == "page":
-        options["page"] = await context.new_page()
+@pytest.fixture(params=slow_but(["page", "context", "cdp_url"], "page"))
+def callers(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The option that gives a page, a context or a browser of the caller's."""
+    if request.param == "cdp_url":
+        return {"cdp_url": request.getfixturevalue("running")[0]}
+    return {request.param: request.getfixturevalue(request.param)}
+
+
+async def test_unreceived_app_download_is_a_warning(callers: dict[str, Any], fixture: Fixture, tmp_path: Path) -> None:
     download = {"kind": "download", "seed": 5, "bytes": 70_000, "filename": "report.bin"}
-    async with connect(fixture.url, store=tmp_path, **{way: options[way]}) as app:
+    async with connect(fixture.url, store=tmp_path, **callers) as app:
         await app.call("file.generate", {"bytes": 9 * MB, "seed": 5})
         result = await app.call("fault.native_ui", {"do": [download]})
     assert list(result.artifacts) == [""]
     (warning,) = result.warnings
-    if way == "cdp_url" and "went where" not in warning:
+    if "cdp_url" in callers and "went where" not in warning:
         assert "1 downloads did not begin" in warning  # a headless shell refuses them
     else:
         assert "download 'report.bin' went where the browser saves its files" in warning
         assert [(effect.kind, effect.detail["filename"]) for effect in result.effects] == [("download", "report.bin")]
 
 
+@pytest.mark.slow
 async def test_unreceived_download_of_a_window_is_a_warning(
     context: BrowserContext, fixture: Fixture, tmp_path: Path
 ) -> None:
@@ -340,6 +344,7 @@ async def test_detaching_from_cdp_leaves_browser_and_tabs_open(tmp_path: Path) -
         assert process.is_running()
 
 
+@pytest.mark.slow
 async def test_attaching_by_websocket_url_survives_failing_block(
     running: tuple[str, psutil.Process], tmp_path: Path
 ) -> None:
@@ -372,6 +377,7 @@ async def test_frozen_attached_browser_is_released_in_time_and_left_running(tmp_
         assert "mine" in await tabs_of(cdp_url)
 
 
+@pytest.mark.slow
 async def test_hanging_tab_is_named_as_reason_not_to_attach(tmp_path: Path) -> None:
     async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
         for member in process.children(recursive=True):
@@ -386,6 +392,7 @@ async def test_hanging_tab_is_named_as_reason_not_to_attach(tmp_path: Path) -> N
         assert process.is_running()
 
 
+@pytest.mark.slow
 async def test_many_sessions_share_one_attached_browser(running: tuple[str, psutil.Process], tmp_path: Path) -> None:
     cdp_url, _ = running
     async with notebook() as url:
@@ -400,6 +407,7 @@ async def test_many_sessions_share_one_attached_browser(running: tuple[str, psut
         assert await tabs_of(cdp_url) == ["mine"]
 
 
+@pytest.mark.slow
 async def test_app_in_attached_browser_works_behind_another_tab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,22 +439,24 @@ async def test_attaching_to_closed_port_says_how_to_start_browser(tmp_path: Path
         Browser(cdp_url="http://127.0.0.1:9222", name="chrome")
 
 
-@pytest.mark.parametrize("headers", [None, {"X-Team": "blue"}])
+#: The answer of a browser that allows debugging without HTTP, and that of Chromium to another name.
+_REFUSALS = {
+    404: r"chrome://inspect, give ws://.* DevToolsActivePort",
+    500: r"another name than localhost, give its IP address",
+}
+
+
 @pytest.mark.parametrize(
-    ("status", "advice"),
-    [
-        (404, r"chrome://inspect, give ws://.* DevToolsActivePort"),  # debugging without HTTP
-        (500, r"another name than localhost, give its IP address"),  # Chromium's answer to another name
-    ],
+    ("status", "team"), slow_but([(404, ""), (404, "blue"), (500, ""), (500, "blue")], (404, ""), (500, "blue"))
 )
-async def test_attaching_where_browser_refuses_gives_the_address_to_take(
-    status: int, advice: str, headers: dict[str, str] | None
-) -> None:
+async def test_attaching_where_browser_refuses_gives_the_address_to_take(status: int, team: str) -> None:
+    headers = {"X-Team": team} if team else None
+
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status)
 
     async with serve_answers(answer) as url:
-        with pytest.raises(ConnectFailed, match=advice):
+        with pytest.raises(ConnectFailed, match=_REFUSALS[status]):
             await connect("http://127.0.0.1:1/", cdp_url=url, headers=headers, store="none:")
 
 

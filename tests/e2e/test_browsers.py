@@ -25,6 +25,7 @@ from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
 from tests.support.needs import missing
 from tests.support.pages import reach_without_cdp
+from tests.support.slow import slow_but
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
 from transports.playwright._downloads import LIMITS
@@ -34,7 +35,7 @@ from webapp_fixture import Fixture, digest
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 MB = 1 << 20
-NO_CDP = ("chromium", "firefox")
+NO_CDP = slow_but(["chromium", "firefox"], "chromium")
 
 
 @pytest.fixture(params=NO_CDP)
@@ -91,6 +92,7 @@ async def test_content_round_trips_without_cdp(
                 assert value(received, "received") == "ArrayBuffer"
 
 
+@pytest.mark.slow
 async def test_missing_download_events_are_probed_once(
     browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ async def test_callers_page_is_left_unchanged_without_cdp(without_cdp: Callable[
         await context.close()
 
 
+@pytest.mark.slow
 async def test_a_spinning_page_ends_at_the_deadline(
     fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +207,7 @@ async def test_a_crashed_renderer_is_replaced(
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> None:
     if find_browser(name="chromium") is None:
         pytest.skip("no Chromium here")
@@ -213,7 +217,7 @@ async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> No
         assert isinstance(browser, Browser) and browser.engine == "chromium" and browser.version
 
 
-@pytest.mark.parametrize("variable", ["LC_ALL", "LANG"])
+@pytest.mark.parametrize("variable", slow_but(["LC_ALL", "LANG"], "LANG"))
 async def test_names_of_downloads_are_kept_in_any_locale(
     fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
@@ -228,6 +232,7 @@ async def test_names_of_downloads_are_kept_in_any_locale(
     assert {**os.environ} == environment
 
 
+@pytest.mark.slow
 async def test_content_passes_a_browser_that_has_a_temp_folder_of_its_own(
     fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +298,7 @@ async def test_playwright_builds_of_firefox_and_webkit_are_preferred(
     assert choice is not None and choice.built_by_playwright and choice.path == str(program)
 
 
+@pytest.mark.slow
 async def test_firefox_leaves_no_processes(fixture: Fixture, tmp_path: Path, firefox: Browser) -> None:
     del firefox  # only whether there is one
     before = {process.pid for process in psutil.Process().children(recursive=True)}
@@ -310,6 +316,7 @@ async def test_firefox_leaves_no_processes(fixture: Fixture, tmp_path: Path, fir
     assert [process for process in left if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
+@pytest.mark.slow
 async def test_a_firefox_profile_is_kept(tmp_path: Path, firefox: Browser) -> None:
     del firefox
     profile = tmp_path / "profile"
@@ -334,6 +341,7 @@ async def test_started_browser_opens_no_port_and_keeps_folder_private(browser: B
     assert stat.S_IMODE(browser.folder.stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 async def test_features_of_chromium_include_those_of_playwright(browser: Browser) -> None:
     """A switch of ours replaces Playwright's."""
 
@@ -352,6 +360,7 @@ async def test_features_of_chromium_include_those_of_playwright(browser: Browser
             assert features(theirs, switch) < features(ours, switch)
 
 
+@pytest.mark.slow
 async def test_window_of_whole_chromium_starts_no_process_for_its_address_bar(whole_browser: Browser) -> None:
     session = await whole_browser.playwright.new_browser_cdp_session()
     page = await whole_browser.playwright.new_page()

@@ -156,6 +156,7 @@ async def test_same_origin_frame_gets_cookies_unless_nested_in_third_party(
     assert site.sent("Sec-Fetch-Site") == ["same-origin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("harness", "cookies"), [("same", "strict=1; lax=1"), ("other", None)])
 async def test_embedded_app_downloads_with_cookies_of_its_frame(
     harness: Literal["same", "other"], cookies: str | None, site: Site, whole_browser: Browser

@@ -20,6 +20,7 @@ from tests.e2e.conftest import Connect
 from tests.support.eventually import eventually
 from tests.support.pages import serve_answers, serve_page
 from tests.support.pdf import image_of, pages_of, text_of
+from tests.support.slow import slow_but
 from transports import (
     Browser,
     CapabilityError,
@@ -343,7 +344,7 @@ else window.abp = {
 </script>"""
 
 
-@pytest.mark.parametrize("protocol", ["abp", "auto"])
+@pytest.mark.parametrize("protocol", slow_but(["abp", "auto"], "auto"))
 async def test_print_of_frame_or_window_is_a_warning(
     browser: Browser, tmp_path: Path, protocol: Literal["abp", "auto"]
 ) -> None:
@@ -477,6 +478,7 @@ async def test_download_over_limit_is_aborted(
     assert more() == []
 
 
+@pytest.mark.slow
 async def test_download_from_a_frame_of_a_window_becomes_output(connected: Connect) -> None:
     """Chromium announces no such frame, so that its download was lost, and not limited."""
     async with connected() as app:
@@ -529,6 +531,7 @@ async def test_downloads_leave_no_files_or_tasks(fixture: Fixture, browser: Brow
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_window_showing_content_becomes_output(connected: Connect) -> None:
     contents: dict[str, bytes | int | None] = {
         "page": None,
@@ -650,13 +653,11 @@ async def test_file_choosers_are_closed_without_a_file(app: Session) -> None:
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("unload", [False, True], ids=["", "beforeunload"])
-async def test_a_navigation_during_a_call_is_announced(connected: Connect, unload: bool) -> None:
+async def test_a_navigation_during_a_call_is_announced_despite_beforeunload(connected: Connect) -> None:
     async with connected() as app:
         page = page_of(app)
-        if unload:
-            await page.mouse.click(2, 2)  # a page that nobody has touched may not ask
-            await page.evaluate("addEventListener('beforeunload', (event) => event.preventDefault())")
+        await page.mouse.click(2, 2)  # a page that nobody has touched may not ask
+        await page.evaluate("addEventListener('beforeunload', (event) => event.preventDefault())")
         async with announced(app, 1) as effects:
             started = time.monotonic()
             with pytest.raises(ContextLost):
@@ -720,9 +721,12 @@ addEventListener('message', async ({ data, source, origin }) => {
 </script>"""
 
 
+BOX = "allow-scripts allow-same-origin allow-downloads"
+
+
 @pytest.mark.parametrize(
     ("sandbox", "harness"),
-    [("allow-scripts allow-same-origin allow-downloads", "same"), (None, "other")],
+    slow_but([(BOX, "same"), (None, "other")], (BOX, "same")),
     ids=["sandbox", "free"],
 )
 async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(

@@ -101,6 +101,7 @@ async def assert_viewer_opens(browser: Browser, trace: Path) -> None:
         await page.get_by_text("sign.in", exact=True).first.wait_for(timeout=30_000)
 
 
+@pytest.mark.slow
 async def test_gallery_shows_evidence_beside_its_call(tmp_path: Path, recording_browser: Browser) -> None:
     async with secret_page() as url, open_gallery(tmp_path / "store", recording_browser) as gallery:
         gallery.app = (await gallery.served.apps.connect(url, {"evidence": ALL_ON_FAILURE})).key

@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.support.evidence import echo, failing_app, files_of
+from tests.support.slow import slow_but
 from transports import Browser, CapabilityError, Evidence, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -132,7 +133,7 @@ def spellings(value: str) -> set[bytes]:
     return {value.encode(), quote(value).encode(), *(one for one in shifted if len(one) >= 4)}
 
 
-@pytest.mark.parametrize("long", [True, False])
+@pytest.mark.parametrize("long", slow_but([True, False], False))
 async def test_form_passwords_are_not_in_evidence(tmp_path: Path, browser: Browser, long: bool) -> None:
     values = passwords(long)
     kept = Evidence(trace="on", har="on", console="on")

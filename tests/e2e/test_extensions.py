@@ -127,6 +127,7 @@ async def test_folder_without_extension_is_rejected_before_browser_starts(tmp_pa
         await connect(str(SHELF), browser=browser, store=tmp_path / "out")
 
 
+@pytest.mark.slow
 async def test_extension_rejected_by_chromium_says_why(tmp_path: Path) -> None:
     broken = another(tmp_path / "broken", "Broken", version="one")
     with pytest.raises(ConnectFailed, match=r"(?s)version.*Chrome or Edge.*use a Chromium") as caught:

@@ -536,28 +536,28 @@ async def _call(app: Session) -> str:
     return json.dumps([result.data, stored, progress], default=str)
 
 
-#: Tricks that meet other guards in each way; the others meet the same, and only their first way is in each run.
-OTHER_IN_EACH_WAY = {
-    "every native",
-    "document.domain",
-    "leaves in a call",
-    "a service worker",
-    "calls one after the other: of values, floods and files, and forged replies",
-    "the window of the harness",
-    "cookies of the harness",
-    "leads the harness away",
-    "windows with an opener",
-    "another origin answers when the app has left",
+#: What is in each run, one way into each guard; the others meet the same guards.
+IN_EACH_RUN = {
+    "every native": "tools embedded",
+    "hooks on every value": "tools",
+    "frames, windows and messages to them": "tools",
+    "leaves in a call": "tools",
+    "a service worker": "app",
+    "calls one after the other: of values, floods and files, and forged replies": "tools embedded",
+    "the window of the harness": "embedded",
+    "cookies of the harness": "embedded",
+    "leads the harness away": "embedded",
+    "answers to calls of others": "embedded",
+    "another origin answers when the app has left": "embedded",
+    "speaks for the app and to it, and leads it away": "guest",
 }
-#: Tricks that take seconds of processor time: none is in each run.
-FLOODS = {"downloads that never begin", "a console that never stops", "timers", "a flood to the harness"}
 
 
 def every_row() -> Iterator[Any]:
     for at, trick in enumerate(TRICKS):
-        for turn, way in enumerate(trick.ways.split()):
-            slow = trick.name in FLOODS or (turn > 0 and trick.name not in OTHER_IN_EACH_WAY)
-            yield pytest.param(at, way, id=f"{trick.name}-{way}", marks=pytest.mark.slow if slow else ())
+        for way in trick.ways.split():
+            marks = () if way in IN_EACH_RUN.get(trick.name, "").split() else pytest.mark.slow
+            yield pytest.param(at, way, id=f"{trick.name}-{way}", marks=marks)
 
 
 @pytest.mark.parametrize(("at", "way"), list(every_row()))

@@ -20,6 +20,7 @@ from playwright._impl import fetch
 from tests.benchmarks.measure import MB, Growth
 from tests.support.eventually import eventually
 from tests.support.pages import reach_without_cdp
+from tests.support.slow import slow_but
 from transports import Browser, CapabilitiesChanged, Session, WebMcpTransport, connect
 from transports.errors import ABPError, CapabilityError, OutcomeUnknown
 
@@ -37,7 +38,6 @@ Object.defineProperty(document, "modelContext", { value: { registerTool() {} }, 
 """
 #: A frame with something that is nobody's business; `asked` says how often it was called.
 SECRET = "let calls = 0; tool('secret', () => { calls += 1; return 'of the bank'; }); tool('asked', () => ({ calls }));"
-WAYS = ("cdp", "evaluate")
 
 
 @asynccontextmanager
@@ -79,16 +79,12 @@ def opened(browser: Browser, tmp_path: Path) -> Open:
     return open_page
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=slow_but(["cdp", "evaluate"], "cdp"))
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The channel into the page: CDP, and Playwright's own API, which Firefox has."""
     if request.param == "evaluate":
         reach_without_cdp(monkeypatch)
     return str(request.param)
-
-
-#: For what the script in a page does, whatever the channel.
-cdp_first = pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
 
 
 def frame(path: str, where: str = "FAR", **attributes: str) -> str:
@@ -214,7 +210,6 @@ async def test_page_tools_keep_names_and_frame_tools_show_origin(opened: Open, w
         assert "thiefs" not in app.capabilities
 
 
-@cdp_first
 async def test_window_name_does_not_fake_another_origin(opened: Open, way: str) -> None:
     names = ("bank.example:443", "null", "top", "bank.example", "x" * 200, "a b", "side", "side", "side#2")
     top = "".join(frame("same", "", name=name) for name in names) + f"<script>{TOOL} tool('first');</script>"
@@ -288,7 +283,6 @@ async def test_nested_cross_site_frames_answer_for_themselves(opened: Open, way:
 # --- a frame that wants to harm the page ------------------------------------------------------------------------------
 
 
-@cdp_first
 async def test_only_tool_not_representable_in_json_is_left_out(opened: Open, way: str) -> None:
     cycle = "const hint = {}; hint.hint = hint; tool('cyclic', undefined, { annotations: { hint } });"
     big = "tool('big', undefined, { annotations: { hint: 10n } }); tool('good');"
@@ -345,7 +339,7 @@ def counted(result: Any) -> int:
     return sum(effect.detail.get("count", 1) if effect.kind == "more" else 1 for effect in result.effects)
 
 
-@pytest.mark.parametrize("where", ["FAR", "NEAR", pytest.param("page", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("where", slow_but(["FAR", "NEAR", "page"], "FAR"))
 async def test_effect_flood_is_throttled_and_reported(
     opened: Open, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -386,6 +380,7 @@ async def test_flooding_page_loses_its_session_with_error(opened: Open) -> None:
             await app.call("wait", timeout=240)
 
 
+@pytest.mark.slow
 async def test_slow_page_is_closed_in_background_after_session(
     opened: Open, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,7 +460,6 @@ async def test_large_frame_file_bypasses_messages_and_memory(opened: Open, tmp_p
         assert taken.data == {"size": MB, "is": "ArrayBuffer"}
 
 
-@cdp_first
 async def test_a_cancellation_reaches_the_frame(opened: Open, way: str) -> None:
     waiting = """
       let aborted = 0;
@@ -518,7 +512,7 @@ async def test_call_to_frame_removed_meanwhile_ends_at_once(opened: Open, way: s
             await eventually(lambda: not named(app, "wait") and not named(app, "soon"))
 
 
-@cdp_first
+@pytest.mark.slow
 async def test_call_to_already_removed_frame_ends_at_once(opened: Open, way: str) -> None:
     """The page takes two seconds to list its tools again."""
     slow_list = "Object.getPrototypeOf(document.modelContext).getTools = () => new Promise(() => {});"

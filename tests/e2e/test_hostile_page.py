@@ -115,7 +115,7 @@ async def test_page_cannot_forge_events_or_replies(
             assert (await app.call("alive")).data == [], reply
 
 
-@pytest.mark.load
+@pytest.mark.slow
 async def test_answer_with_many_values_does_not_block_and_too_many_is_rejected(
     browser: Browser, tmp_path: Path
 ) -> None:

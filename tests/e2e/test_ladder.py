@@ -49,14 +49,6 @@ async def test_content_size_selects_transfer_method(app: Session) -> None:
             assert used_since(app, before) == expected, (size, way)
 
 
-async def test_stream_is_used_when_downloads_are_unavailable(app: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder_of(app), "downloads", None)  # a browser that is not ours to download with
-    before = app.transport.rungs
-    for way in ("buffer", "blob"):
-        assert await generated(app, 9 * MB + 1, 2, way) == digest(9 * MB + 1, 2)
-    assert used_since(app, before)["stream"] == 2
-
-
 @pytest.mark.parametrize("way", ["buffer", "blob"])
 @pytest.mark.slow
 async def test_stream_survives_garbage_collection(
@@ -161,6 +153,7 @@ async def test_download_started_after_cancellation_is_not_attributed_to_app(
         await gone(tmp_path / "out" / ".abp" / "staging")
 
 
+@pytest.mark.slow
 async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tmp_path: Path) -> None:
     async with connected() as app:
         call = asyncio.ensure_future(app.call("file.generate", {"megabytes": 128, "as": "blob"}))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 import pytest_asyncio
@@ -15,6 +14,7 @@ from aiohttp import web
 
 from tests.support.eventually import eventually
 from tests.support.pages import serve_answers
+from tests.support.slow import slow_but
 from transports import Browser, Result, Session, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.load]
@@ -48,6 +48,8 @@ class Server:
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
+        #: Until then, ``/held`` is not answered.
+        self.released = asyncio.Event()
 
     async def answer(self, request: web.Request) -> web.Response:
         path = request.path
@@ -61,7 +63,9 @@ class Server:
         if path in ("/slow-report", "/slow-once"):
             # Longer than a click is remembered.
             await asyncio.sleep(7.3)
-        if path in ("/report", "/late-report", "/slow-report"):
+        if path == "/held":
+            await self.released.wait()
+        if path in ("/report", "/held", "/late-report", "/slow-report"):
             return web.Response(body=b"REPORT", headers=ATTACHED)
         if path in ("/invoice", "/kept") and request.method != "POST":
             return web.Response(status=405, text="only POST")
@@ -103,26 +107,6 @@ async def whole_app(server: tuple[Server, str], whole_browser: Browser, tmp_path
         yield opened
 
 
-CheckAll: TypeAlias = Callable[..., Awaitable[None]]
-
-
-@pytest.fixture
-def check_all(server: tuple[Server, str], browser: Browser, tmp_path: Path) -> CheckAll:
-    """``await check_all(check, rows)``: in three sessions at a time, since most of it is waiting."""
-
-    async def check_rows(check: Callable[..., Awaitable[None]], rows: Sequence[tuple[Any, ...]]) -> None:
-        async def check_share(number: int) -> None:
-            async with connect(server[1], browser=browser, store=tmp_path / str(number), timeout=60) as app:
-                for row in rows[number::3]:
-                    await check(app, *row)
-
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(3):
-                tasks.create_task(check_share(number))
-
-    return check_rows
-
-
 async def run(app: Session, script: str, timeout: float = 60) -> Result:
     return await app.call("run", {"script": script}, timeout=timeout)
 
@@ -161,12 +145,11 @@ async def test_download_of_later_event_loop_turn_belongs_to_its_call(shared_app:
         f"await wait(30); {REACT}",
         'requestAnimationFrame(() => blobLink("later.txt").click());',
     ):
-        for _ in range(2):
-            result = await run(shared_app, script)
-            assert await contents(shared_app, result) == [b"content of later.txt"], script
-            assert result.warnings == ()
-            result = await run(shared_app, "return 1;")
-            assert await contents(shared_app, result) == [] and result.warnings == (), script
+        result = await run(shared_app, script)
+        assert await contents(shared_app, result) == [b"content of later.txt"], script
+        assert result.warnings == ()
+        result = await run(shared_app, "return 1;")
+        assert await contents(shared_app, result) == [] and result.warnings == (), script
 
 
 #: What the click on an export button begins in many apps, which none of them awaits: each saves a file in the end.
@@ -227,14 +210,19 @@ async def test_file_of_unawaited_export_belongs_to_its_call(shared_app: Session)
             assert await contents(shared_app, result) == [] and result.warnings == (), script
 
 
-async def test_request_unfinished_two_seconds_after_answer_is_a_warning(app: Session) -> None:
-    result = await run(app, f'{SAVE_BLOB} fetch("/slow-report").then((response) => response.blob()).then(save);')
+async def test_request_unfinished_two_seconds_after_answer_is_a_warning(
+    server: tuple[Server, str], app: Session
+) -> None:
+    result = await run(app, f'{SAVE_BLOB} fetch("/held").then((response) => response.blob()).then(save);')
     assert await contents(app, result) == []
     assert result.warnings == (
         "the app answered while it still loaded or made content; a file of it comes with a later call",
     )
-    result = await run(app, "await wait(7000);")
-    assert await contents(app, result) == [b"REPORT"]
+    server[0].released.set()
+    async with asyncio.timeout(30):
+        while not (files := await contents(app, await run(app, "await wait(200);"))):
+            pass
+    assert files == [b"REPORT"]
 
 
 async def test_answer_is_as_it_was_before_the_wait_for_files(shared_app: Session) -> None:
@@ -315,6 +303,7 @@ async def test_late_file_is_flagged_in_result_of_later_call(app: Session) -> Non
     assert result.warnings == ("the app's download 'slow.txt' began before this call",)
 
 
+@pytest.mark.slow
 async def test_downloads_that_begin_while_session_closes_leave_no_tasks(
     server: tuple[Server, str], browser: Browser, tmp_path: Path
 ) -> None:
@@ -342,23 +331,28 @@ async def test_patched_timer_keeps_arguments_this_and_errors(shared_app: Session
     assert result.data == [True, "a", 2, "Uncaught Error: in a timer", True, "setTimeout", 1]
 
 
-async def test_more_downloads_than_browser_takes_at_once_give_as_many_files(shared_app: Session) -> None:
-    for count, click in (
-        (20, "const a = blobLink(name); a.click(); URL.revokeObjectURL(a.href);"),
-        (12, 'link("data:text/plain,content of " + name, name).click();'),
-        (12, 'blobLink(name).dispatchEvent(new MouseEvent("click"));'),
-        (
-            12,
-            "const a = blobLink(name); document.documentElement.append(a);"
-            'a.dispatchEvent(new MouseEvent("click", { cancelable: true }));',
-        ),
-    ):
-        script = f"for (let at = 0; at < {count}; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}"
-        result = await run(shared_app, script)
-        expected = [f"content of file {at}.txt".encode() for at in range(count)]
-        assert sorted(await contents(shared_app, result)) == sorted(expected), click
-        assert result.warnings == () and len(result.effects) == count, click
-        assert (await run(shared_app, "return 1;")).warnings == (), click
+#: Ways of beginning a download, and how often in one call.
+MANY = {
+    "click": (20, "const a = blobLink(name); a.click(); URL.revokeObjectURL(a.href);"),
+    "data": (12, 'link("data:text/plain,content of " + name, name).click();'),
+    "event": (12, 'blobLink(name).dispatchEvent(new MouseEvent("click"));'),
+    "event in the document": (
+        12,
+        "const a = blobLink(name); document.documentElement.append(a);"
+        'a.dispatchEvent(new MouseEvent("click", { cancelable: true }));',
+    ),
+}
+
+
+@pytest.mark.parametrize("way", slow_but(MANY, "click"))
+async def test_more_downloads_than_browser_takes_at_once_give_as_many_files(shared_app: Session, way: str) -> None:
+    count, click = MANY[way]
+    script = f"for (let at = 0; at < {count}; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}"
+    result = await run(shared_app, script)
+    expected = [f"content of file {at}.txt".encode() for at in range(count)]
+    assert sorted(await contents(shared_app, result)) == sorted(expected)
+    assert result.warnings == () and len(result.effects) == count
+    assert (await run(shared_app, "return 1;")).warnings == ()
 
 
 CLICKS = "for (let at = 0; at < {}; at += 1) blobLink(`file ${{at}}.txt`).click();"
@@ -390,6 +384,7 @@ async def test_downloads_over_100_per_call_are_counted_in_warnings(app: Session)
     assert sum(int(warning.split()[0]) for warning in lost + late) == 10
 
 
+@pytest.mark.slow
 async def test_downloads_cut_off_by_call_timeout_are_counted(app: Session) -> None:
     result = await run(app, CLICKS.format(25), timeout=1.5)
     missing = 25 - len(await contents(app, result))
@@ -428,78 +423,82 @@ async def test_window_with_blob_that_the_page_does_not_have_is_a_warning(app: Se
     assert result.warnings == ("the content of a window: the page no longer has it; let the app download or answer it",)
 
 
-async def test_announced_file_that_never_comes_does_not_affect_later_calls(check_all: CheckAll) -> None:
-    click = """
-      const a = link("{}", "never.txt"), parent = document.body.appendChild(document.createElement("p"));
-      parent.append(a);
-      const prevent = (event) => {{ if (a.href.includes("prevented")) event.preventDefault(); }};
-      const stop = (event) => {{ if (a.href.endsWith("stopped")) event.stopPropagation(); }};
-      const remove = () => {{ if (a.href.endsWith("removed")) a.removeAttribute("href"); }};
-      parent.addEventListener("click", stop, true);
-      parent.addEventListener("click", prevent, true);
-      a.addEventListener("click", remove);
-      a.click();
-    """
-    real = 'link("data:text/plain,real", "real.txt").click();'
-    shown = 'window.open(URL.createObjectURL(new Blob(["real"], { type: "text/plain" })));'
-    mail = 'Object.assign(document.createElement("a"), { href: "mailto:a@example.org", target: "_blank" }).click();'
-    refused = [
-        "1 downloads did not begin: the browser refuses them (in a sandbox, for example), or their server is slow; "
-        "then they come with a later call"
-    ]
-    unopened = [
-        "1 windows did not open in time: the browser refuses them, or their server is slow; then a file that one shows "
-        "comes with a later call"
-    ]
-    rows = [
-        (click.format("/prevented"), [], real),
-        (click.format("/prevented-and-stopped"), [], real),
-        (click.format("mailto:a@example.org"), [], real),
-        (click.format("/removed"), refused, real),
-        (click.format("/removed") + "await wait(7500);", refused, real),
-        ('window.open("data:text/html,never");', unopened, shown),
-        (mail, [], shown),
-    ]
-
-    async def check(app: Session, never: str, warnings: list[str], later: str) -> None:
-        async def timed(script: str) -> tuple[Result, float]:
-            started = time.monotonic()
-            result = await run(app, script)
-            return result, time.monotonic() - started
-
-        # A call that waits for the file takes 2 s longer; so may any on a busy machine.
-        _, usual = await timed(later)
-        limit = max(2, 3 * usual)
-        result, seconds = await timed(never)
-        assert await contents(app, result) == [] and list(result.warnings) == warnings, never
-        if "/prevented" in never:
-            assert seconds < limit, never
-        for _ in range(2):
-            result, seconds = await timed(later)
-            assert await contents(app, result) == [b"real"] and result.warnings == (), never
-            assert seconds < limit, (never, usual)
-
-    await check_all(check, rows)
+CLICK = """
+  const a = link("{}", "never.txt"), parent = document.body.appendChild(document.createElement("p"));
+  parent.append(a);
+  const prevent = (event) => {{ if (a.href.includes("prevented")) event.preventDefault(); }};
+  const stop = (event) => {{ if (a.href.endsWith("stopped")) event.stopPropagation(); }};
+  const remove = () => {{ if (a.href.endsWith("removed")) a.removeAttribute("href"); }};
+  parent.addEventListener("click", stop, true);
+  parent.addEventListener("click", prevent, true);
+  a.addEventListener("click", remove);
+  a.click();
+"""
+MAIL = 'Object.assign(document.createElement("a"), {href: "mailto:a@example.org", target: "_blank"}).click();'
+REFUSED = (
+    "1 downloads did not begin: the browser refuses them (in a sandbox, for example), or their server is slow; "
+    "then they come with a later call"
+)
+UNOPENED = (
+    "1 windows did not open in time: the browser refuses them, or their server is slow; then a file that one shows "
+    "comes with a later call"
+)
+REAL = 'link("data:text/plain,real", "real.txt").click();'
+SHOWN = 'window.open(URL.createObjectURL(new Blob(["real"], { type: "text/plain" })));'
+#: What announces a file that never comes, the warnings about it, and a file of later calls.
+NEVER = {
+    "prevented": (CLICK.format("/prevented"), [], REAL),
+    "prevented and stopped": (CLICK.format("/prevented-and-stopped"), [], REAL),
+    "mail": (CLICK.format("mailto:a@example.org"), [], REAL),
+    "removed": (CLICK.format("/removed"), [REFUSED], REAL),
+    "removed, and a long call": (CLICK.format("/removed") + "await wait(7500);", [REFUSED], REAL),
+    "window": ('window.open("data:text/html,never");', [UNOPENED], SHOWN),
+    "window for mail": (MAIL, [], SHOWN),
+}
 
 
-async def test_download_that_begins_late_or_elsewhere_is_not_missed(check_all: CheckAll) -> None:
-    other_origin = "`http://localhost:${location.port}/report`"
-    scripts = (
+@pytest.mark.parametrize("name", slow_but(NEVER, "prevented", "removed", "window"))
+async def test_announced_file_that_never_comes_does_not_affect_later_calls(app: Session, name: str) -> None:
+    async def timed(script: str) -> tuple[Result, float]:
+        started = time.monotonic()
+        result = await run(app, script)
+        return result, time.monotonic() - started
+
+    never, warnings, later = NEVER[name]
+    # A call that waits for the file takes 2 s longer; so may any on a busy machine.
+    _, usual = await timed(later)
+    limit = max(2, 3 * usual)
+    result, seconds = await timed(never)
+    assert await contents(app, result) == [] and list(result.warnings) == warnings
+    if "prevented" in name:
+        assert seconds < limit
+    for _ in range(2):
+        result, seconds = await timed(later)
+        assert await contents(app, result) == [b"real"] and result.warnings == ()
+        assert seconds < limit, usual
+
+
+OTHER_ORIGIN = "`http://localhost:${location.port}/report`"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script",
+    [
         'link("/slow-report", "a.bin").click(); await wait(8000);',
         'link("/late-report", "a.bin").click();',
         'location.href = "/late-report";',
         'open("/late-report");',
-        f'link({other_origin}, "a.bin").click();',
-        f'const a = link({other_origin}, "a.bin"); a.target = "_blank"; a.click();',
-    )
-
-    async def check(app: Session, script: str) -> None:
-        result = await run(app, script)
-        assert await contents(app, result) == [b"REPORT"] and result.warnings == (), script
-
-    await check_all(check, [(script,) for script in scripts])
+        f'link({OTHER_ORIGIN}, "a.bin").click();',
+        f'const a = link({OTHER_ORIGIN}, "a.bin"); a.target = "_blank"; a.click();',
+    ],
+)
+async def test_download_that_begins_late_or_elsewhere_is_not_missed(app: Session, script: str) -> None:
+    result = await run(app, script)
+    assert await contents(app, result) == [b"REPORT"] and result.warnings == ()
 
 
+@pytest.mark.slow
 async def test_navigation_that_is_not_answered_in_time_is_a_warning(app: Session) -> None:
     result = await run(app, 'location.href = "/slow-report";')
     (warning,) = result.warnings
@@ -510,47 +509,46 @@ async def test_navigation_that_is_not_answered_in_time_is_a_warning(app: Session
     assert result.warnings == ()  # the page has gone, and with it the app
 
 
-async def test_call_does_not_wait_for_frames_that_have_loaded(check_all: CheckAll) -> None:
-    frame = 'const f = document.createElement("iframe"); f.src = {}; document.body.append(f);'
-    scripts = (
-        frame.format("`http://localhost:${location.port}/wait.html`"),
-        frame.format('"/slow-report"') + 'f.src = "/wait.html";',
-        frame.format('"/slow-report"') + 'setTimeout(() => { f.src = "/wait.html"; }, 100);',
-    )
-
-    async def check(app: Session, script: str) -> None:
-        started = time.monotonic()
-        await run(app, "return 1;")
-        usual = time.monotonic() - started
-        result = await run(app, script)
-        assert time.monotonic() - started - usual < max(1.9, 3 * usual), script
-        assert result.warnings == (), script
-
-    await check_all(check, [(script,) for script in scripts])
+FRAME = 'const f = document.createElement("iframe"); f.src = {}; document.body.append(f);'
 
 
-async def test_window_download_belongs_to_call_that_opened_it(check_all: CheckAll) -> None:
-    shown = 'URL.createObjectURL(new Blob(["shown"], { type: "text/plain" }))'
-    rows = (
-        (f'const w = window.open("about:blank"); await wait(100); w.location = {shown};', b"shown"),
-        ('const w = window.open("about:blank"); w.location = "/report";', b"REPORT"),
-        ('const w = window.open("about:blank"); await wait(100); w.location = "/report";', b"REPORT"),
-        ('const w = window.open(); await wait(2500); w.location.href = "/report";', b"REPORT"),
-        ('const w = window.open("/wait.html"); await wait(800); w.location = "/report";', b"REPORT"),
-        ('window.open("/report");', b"REPORT"),
-        (
-            'const w = window.open(""); w.document.write("<p>Wait"); await wait(300); w.location.assign("/report");',
-            b"REPORT",
-        ),
-    )
+@pytest.mark.parametrize(
+    "script",
+    [
+        FRAME.format("`http://localhost:${location.port}/wait.html`"),
+        FRAME.format('"/slow-report"') + 'f.src = "/wait.html";',
+        FRAME.format('"/slow-report"') + 'setTimeout(() => { f.src = "/wait.html"; }, 100);',
+    ],
+)
+async def test_call_does_not_wait_for_frames_that_have_loaded(app: Session, script: str) -> None:
+    started = time.monotonic()
+    await run(app, "return 1;")
+    usual = time.monotonic() - started
+    result = await run(app, script)
+    assert time.monotonic() - started - usual < max(1.9, 3 * usual)
+    assert result.warnings == ()
 
-    async def check(app: Session, script: str, content: bytes) -> None:
-        result = await run(app, script)
-        assert await contents(app, result) == [content], (script, result.warnings)
-        assert result.warnings == (), script
-        assert await contents(app, await run(app, "return 1;")) == [], script
 
-    await check_all(check, rows)
+BLANK = 'const w = window.open("about:blank");'
+TEXT = 'URL.createObjectURL(new Blob(["REPORT"], { type: "text/plain" }))'
+#: Windows that show the report, or become it.
+WINDOWS = {
+    "shown later": f"{BLANK} await wait(100); w.location = {TEXT};",
+    "sent": f'{BLANK} w.location = "/report";',
+    "sent later": f'{BLANK} await wait(100); w.location = "/report";',
+    "sent much later": 'const w = window.open(); await wait(2500); w.location.href = "/report";',
+    "sent on": 'const w = window.open("/wait.html"); await wait(800); w.location = "/report";',
+    "opened": 'window.open("/report");',
+    "written": 'const w = window.open(""); w.document.write("<p>Wait"); await wait(300); w.location.assign("/report");',
+}
+
+
+@pytest.mark.parametrize("name", slow_but(WINDOWS, "shown later", "opened", "written"))
+async def test_window_download_belongs_to_call_that_opened_it(app: Session, name: str) -> None:
+    result = await run(app, WINDOWS[name])
+    assert await contents(app, result) == [b"REPORT"], result.warnings
+    assert result.warnings == ()
+    assert await contents(app, await run(app, "return 1;")) == []
 
 
 async def test_content_written_into_a_blank_window_is_a_warning(app: Session) -> None:
@@ -569,6 +567,7 @@ POSTED = """
 """
 
 
+@pytest.mark.slow
 async def test_window_pdf_is_captured_without_second_request(server: tuple[Server, str], whole_app: Session) -> None:
     for script, request_line in (
         ('window.open("/once?token=t1", "_blank", "noopener"); return 7;', "GET /once"),
@@ -590,6 +589,7 @@ async def test_window_pdf_is_captured_without_second_request(server: tuple[Serve
         assert {line: count for line, count in server[0].requests.items() if path in line} == {request_line: 1}
 
 
+@pytest.mark.slow
 async def test_file_of_slow_window_comes_with_a_later_call(whole_browser: Browser, whole_app: Session) -> None:
     script = 'const w = window.open("about:blank"); await wait(100); w.location = "/slow-once"; return 7;'
     result = await run(whole_app, script)
@@ -608,6 +608,7 @@ async def test_file_of_slow_window_comes_with_a_later_call(whole_browser: Browse
     await eventually(lambda: [len(context.pages) for context in whole_browser.playwright.contexts] == [1])
 
 
+@pytest.mark.slow
 async def test_pdf_not_kept_by_browser_is_a_warning(whole_app: Session) -> None:
     for script in ('window.open("/kept-other?token=t1"); return 7;', POSTED.format("/kept")):
         result = await run(whole_app, script)
@@ -618,6 +619,7 @@ async def test_pdf_not_kept_by_browser_is_a_warning(whole_app: Session) -> None:
         assert (await run(whole_app, "return 8;")).data == 8
 
 
+@pytest.mark.slow
 async def test_pdf_shown_in_a_frame_is_kept_or_named(whole_app: Session) -> None:
     script = """
       const {{ promise, resolve }} = Promise.withResolvers();

@@ -21,6 +21,7 @@ from playwright.async_api import Error
 from tests.support.eventually import eventually
 from tests.support.measured import measuring
 from tests.support.processes import processes
+from tests.support.slow import slow_but
 from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
 from transports._internal.telemetry import BROWSERS
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
@@ -92,6 +93,7 @@ async def test_browser_crash_during_call_is_reported_at_once_and_recovered(
         assert listed.artifacts
 
 
+@pytest.mark.slow
 @pytest.mark.fault(2)
 async def test_killed_renderer_affects_only_its_page(
     fixture: Fixture, scratch: Path, tmp_path: Path, started: Started
@@ -207,7 +209,7 @@ async def test_cancelling_connect_closes_everything(
             await task
 
 
-@pytest.mark.parametrize("owner", ["browser", "context"])
+@pytest.mark.parametrize("owner", slow_but(["browser", "context"], "browser"))
 async def test_connect_cancelled_at_any_moment_leaves_no_page_or_context(
     fixture: Fixture, browser: Browser, owner: str
 ) -> None:
@@ -278,6 +280,7 @@ async def test_window_opened_between_calls_is_closed_with_session(fixture: Fixtu
         assert context.pages == []
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R3-7f")
 async def test_concurrent_sessions_each_close_their_browser_after_an_exception_too(
     fixture: Fixture, scratch: Path, tmp_path: Path

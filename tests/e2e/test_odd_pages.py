@@ -14,6 +14,7 @@ from playwright.async_api import BrowserContext
 
 from tests.support.pages import serve_answers, serve_page
 from tests.support.pdf import text_of
+from tests.support.slow import slow_but
 from transports import Browser, PlaywrightTransport, Progress, Session, UsageError, connect
 from transports.errors import CapabilityError, NotAbpApp, UnsupportedBinary
 
@@ -292,7 +293,7 @@ for (const value of [JSON, Math, Reflect, Object.getPrototypeOf([].values()), Pr
 """
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", slow_but([False, True], False))
 async def test_page_with_frozen_builtins_is_driven_normally(
     browser: Browser, context: BrowserContext, tmp_path: Path, late: bool
 ) -> None:
@@ -332,7 +333,7 @@ async def test_svg_page_exchanges_large_files(browser: Browser, tmp_path: Path) 
         assert (await app.call("size", {"file": bytes(1 << 20)})).data == {"size": 1 << 20}
 
 
-@pytest.mark.parametrize("reloads", [1, 2])
+@pytest.mark.parametrize("reloads", slow_but([1, 2], 2))
 async def test_page_that_reloads_while_its_app_begins_is_opened(connected: Open, reloads: int) -> None:
     """As a page does that has installed its first service worker."""
     begin = f"""{{
@@ -360,7 +361,7 @@ async def test_window_prints_again_once_the_session_has_ended(context: BrowserCo
         assert await window.evaluate("(print(), window.printed)") is True
 
 
-@pytest.mark.parametrize("install", [False, True])
+@pytest.mark.parametrize("install", slow_but([False, True], True))
 async def test_page_without_app_is_reported_despite_frozen_clock(context: BrowserContext, install: bool) -> None:
     page = await context.new_page()
     if install:
@@ -407,7 +408,7 @@ blob: ({ n }) => new Blob([new Uint8Array(n)]),
 members: () => [typeof fetch("/").cancel, typeof fetch("/").end]"""
 
 
-@pytest.mark.parametrize("replaced", _REPLACED)
+@pytest.mark.parametrize("replaced", slow_but(_REPLACED, "constructor of Promise", "scheduler and fetch"))
 async def test_open_page_with_its_own_natives_is_driven_normally(
     context: BrowserContext, tmp_path: Path, replaced: str
 ) -> None:

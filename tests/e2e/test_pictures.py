@@ -204,6 +204,7 @@ async def test_screenshot_page_cannot_reach_disallowed_hosts_and_warnings_name_t
     assert named == {other, *MISSING}  # and nothing that only the browser asked for
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 async def test_screenshot_page_reaches_all_allowed_hosts(tmp_path: Path) -> None:
     async with sites() as served:
@@ -212,8 +213,9 @@ async def test_screenshot_page_reaches_all_allowed_hosts(tmp_path: Path) -> None
         assert served.heard >= ASKED
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize("allowed", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize("allowed", [True, False])
 async def test_page_navigating_during_screenshot_shows_no_disallowed_host(tmp_path: Path, allowed: bool) -> None:
     async with sites() as served:
         hosts = [served.here, served.other] if allowed else [served.here]

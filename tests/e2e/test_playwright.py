@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from playwright.async_api import BrowserContext, CDPSession, Error as Playwright
 from tests.e2e.conftest import Connect
 from tests.support.pdf import text_of
 from tests.support.raw_server import Connection, listening, reply
+from tests.support.slow import slow_but
 from transports import (
     ABPError,
     BinaryData,
@@ -39,6 +41,7 @@ from transports.errors import BinaryError, ConnectFailed, NotAbpApp
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def pattern(size: int) -> bytes:
@@ -270,7 +273,7 @@ async def test_browser_settings_are_sent_before_load_without_waiting(
 
 
 @pytest.mark.requirement("R6-5b")
-@pytest.mark.parametrize("query", ["?ownevents=assign", "?ownevents=call"])
+@pytest.mark.parametrize("query", slow_but(["?ownevents=assign", "?ownevents=call"], "?ownevents=assign"))
 async def test_events_arrive_once_in_order_and_questions_are_answered(connected: Connect, query: str) -> None:
     seen: list[Progress] = []
     events: list[str] = []
@@ -292,7 +295,7 @@ async def test_events_arrive_once_in_order_and_questions_are_answered(connected:
 
 @pytest.mark.requirement("R6-7b", "R6-7f")
 @pytest.mark.fault(5)
-@pytest.mark.parametrize("query", ["?canceltype=string", "?canceltype=object"])
+@pytest.mark.parametrize("query", slow_but(["?canceltype=string", "?canceltype=object"], "?canceltype=string"))
 async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query: str) -> None:
     async with connected(query) as app:
         with pytest.raises(CallTimeout, match=r"job\.wait"):
@@ -333,11 +336,11 @@ async def answering(status: int, headers: Mapping[str, str], body: bytes) -> Asy
     ("status", "headers", "body", "said"),
     [
         (200, ATTACHED, b"a,b", "the address is a download, not a page"),
-        (200, {"Content-Type": "application/zip"}, b"PK", "the address is a download, not a page"),
+        slow(200, {"Content-Type": "application/zip"}, b"PK", "the address is a download, not a page"),
         (204, {}, b"", "the server answers 204 No Content, so there is no page"),
-        (205, {}, b"", "the server answers 205 Reset Content, so there is no page"),
+        slow(205, {}, b"", "the server answers 205 Reset Content, so there is no page"),
         (401, BASIC, b"sign in", r"401 Unauthorized: .* in the address \(https://NAME:PASSWORD@…\)"),
-        (503, {"Content-Type": ""}, b"", "the server answers 503 Service Unavailable; see the log of the server"),
+        slow(503, {"Content-Type": ""}, b"", "the server answers 503 Service Unavailable; see the log of the server"),
     ],
     ids=["attachment", "archive", "204", "205", "401", "503"],
 )
@@ -361,7 +364,12 @@ async def test_credentials_in_url_open_page(browser: Browser) -> None:
 @pytest.mark.fault(9)
 @pytest.mark.parametrize(
     ("query", "words"),
-    [("?absent", "no window.abp"), ("?half", "without call"), ("?throws", "throws"), ("?initfails", "initialize")],
+    [
+        ("?half", "without call"),
+        ("?initfails", "initialize"),
+        slow("?absent", "no window.abp"),
+        slow("?throws", "throws"),
+    ],
 )
 async def test_incomplete_abp_error_lists_what_was_found(connected: Connect, query: str, words: str) -> None:
     with pytest.raises(ABPError if query == "?initfails" else NotAbpApp, match=words):
@@ -373,13 +381,9 @@ async def test_incomplete_abp_error_lists_what_was_found(connected: Connect, que
     ("status", "said"),
     [
         (404, "the server answers 404 Not Found at http://gone.test/a; correct the address"),
-        (403, "the server answers 403 Forbidden at http://gone.test/a; sign in with profile= or storage_state="),
-        pytest.param(
-            503,
-            "the server answers 503 Service Unavailable at http://gone.test/a; see the log of the server",
-            marks=pytest.mark.slow,
-        ),
-        (599, "the server answers 599 at http://gone.test/a; see the log of the server"),
+        slow(403, "the server answers 403 Forbidden at http://gone.test/a; sign in with profile= or storage_state="),
+        slow(503, "the server answers 503 Service Unavailable at http://gone.test/a; see the log of the server"),
+        slow(599, "the server answers 599 at http://gone.test/a; see the log of the server"),
         (
             426,
             "the page at http://gone.test/a (title 'Oops', HTTP 426) has no window.abp 0.1 s after it loaded; use ws://",
@@ -455,9 +459,9 @@ async def test_page_without_abp_error_names_failed_script(
     [
         (None, "its server has not answered"),
         ("<script src='/never?token=s3cret'></script>", r"it waits for http://app\.test/never\?…"),
-        ("<script type='module' src='/never'></script>", "it waits for http://app.test/never"),
-        ("<link rel='stylesheet' href='/never'><script></script>", "it waits for http://app.test/never"),
         ("<script type='module'>import '/never'</script>", "a part of it has not arrived"),
+        slow("<script type='module' src='/never'></script>", "it waits for http://app.test/never"),
+        slow("<link rel='stylesheet' href='/never'><script></script>", "it waits for http://app.test/never"),
     ],
 )
 async def test_page_that_does_not_load_in_time_says_what_it_waits_for(

@@ -27,6 +27,7 @@ from tests.support.mcp_clients import ERAS, called
 from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.support.pages import serve_answers
 from tests.support.processes import processes
+from tests.support.slow import slow_but
 from transports import connect
 from transports.artifacts import open_store
 from transports.batch import Endpoint, Job, Pool, Reuse, State
@@ -93,20 +94,18 @@ async def test_browsers_are_replaced_while_calls_run(fixture: Fixture, tmp_path:
     await nothing_new(before)
 
 
-async def test_reused_context_is_cleared_and_another_one_is_closed(tmp_path: Path) -> None:
-    async with notebook() as url:
-        contexts: dict[Reuse, int] = {"context": 1, "never": 0}
-        for reuse, kept in contexts.items():
-            async with Pool(1, 1, store=tmp_path, reuse=reuse) as pool:
-                await pool.call(url, "note.write", {"text": "mine"})
-                seen = (await pool.call(url, "note.read")).data
-                assert seen == {"cookie": None, "storage": None, "state": None}, reuse
-                (member,) = pool._fleet.browser_slots.members
-                assert member.browser is not None
-                async with asyncio.timeout(15):
-                    while pool.stats().leased:  # it is being cleared
-                        await asyncio.sleep(0.02)
-                assert len(member.browser.playwright.contexts) == kept, reuse
+@pytest.mark.parametrize(("reuse", "contexts"), slow_but([("context", 1), ("never", 0)], ("context", 1)))
+async def test_reused_context_is_cleared_and_another_one_is_closed(tmp_path: Path, reuse: Reuse, contexts: int) -> None:
+    async with notebook() as url, Pool(1, 1, store=tmp_path, reuse=reuse) as pool:
+        await pool.call(url, "note.write", {"text": "mine"})
+        seen = (await pool.call(url, "note.read")).data
+        assert seen == {"cookie": None, "storage": None, "state": None}
+        (member,) = pool._fleet.browser_slots.members
+        assert member.browser is not None
+        async with asyncio.timeout(15):
+            while pool.stats().leased:  # it is being cleared
+                await asyncio.sleep(0.02)
+        assert len(member.browser.playwright.contexts) == contexts
 
 
 @pytest.mark.slow

@@ -222,7 +222,8 @@ async def test_sessions_leave_no_listeners_on_shared_browser(browser: Browser, t
     assert len(shared.listeners("disconnected")) == before
 
 
-@pytest.mark.parametrize("profile", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", [False, True])
 async def test_callers_har_is_complete_when_session_ends(tmp_path: Path, profile: bool) -> None:
     """Playwright writes a HAR when its context is closed, and not when the browser is."""
     ours, theirs = tmp_path / "ours.har", tmp_path / "theirs.har"

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tests.support.page_scripts import saved_natives
 from tests.support.pages import serve_answers
+from tests.support.slow import slow_but
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -266,7 +267,7 @@ async def fault_of(app: Session, call: str, expected: int) -> str:
     return "" if right else f"{result.data!r:.80} {list(result.artifacts)} {heard} {result.warnings}"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", slow_but(WAYS, "own page", "embedded"))
 async def test_calls_work_in_page_replacing_all_builtins(browser: Browser, site: str, tmp_path: Path, way: str) -> None:
     """Prints and downloads, which take long, are made in the first form only."""
     url = f"{site}?{urlencode({'way': way})}"

@@ -56,6 +56,7 @@ async def test_page_calls_are_replayed(fixture: Fixture, browser: Browser, tmp_p
         assert await see_all(app) == recorded
 
 
+@pytest.mark.slow
 async def test_a_failed_connection_is_replayed(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     url, file = f"{fixture.url}static/blank.html", tmp_path / "page.jsonl"
     words = []

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.support.pdf import text_of
+from tests.support.slow import slow_but
 from transports import Browser, CapabilityError, ElicitationRequest, PlaywrightTransport, Progress, Session, connect
 from transports.testing.conformance import Plan, check_app
 
@@ -177,7 +178,7 @@ async def test_late_capability_is_learned(site: TestServer, browser: Browser) ->
 
 
 @pytest.mark.requirement("R6-12h")
-@pytest.mark.parametrize("app", [*_DECLARED])
+@pytest.mark.parametrize("app", slow_but(_DECLARED, "multi"))
 async def test_sample_apps_pass_conformance(site: TestServer, browser: Browser, app: str) -> None:
     report = await check_app(str(site.make_url(f"/{app}/")), Plan(timeout=2), browser=browser)
     failures = {outcome.check.id: outcome.findings for outcome in report.outcomes if outcome.status == "failed"}

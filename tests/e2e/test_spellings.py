@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.support.slow import slow_but
 from tests.support.spelled import JAVASCRIPT, readings
 from transports import Browser
 from transports._internal.masking import KnownSecrets
@@ -15,17 +16,18 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 ALL_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 
 
-def values() -> list[str]:
+def values(count: int) -> list[str]:
     """Values of all characters of ASCII, and of others, the same ones each time."""
     chosen = random.Random(31)
     alphabets = [ALL_ASCII, "!'()*~\"<>&%+\\/ ", ALL_ASCII + "äéß€漢😀"]
-    drawn = ["".join(chosen.choices(one, k=chosen.randint(8, 30))) for one in alphabets for _ in range(60)]
+    drawn = ["".join(chosen.choices(one, k=chosen.randint(8, 30))) for one in alphabets for _ in range(count)]
     # an address of the browser's own loses spaces at its ends, and steps up in paths
     return [ALL_ASCII, 'O\'Hara (7*~!)+"pass/word" ü😀&9', *(one for one in map(str.strip, drawn) if len(one) >= 8)]
 
 
-async def test_secrets_escaped_by_any_javascript_encoder_are_masked(browser: Browser) -> None:
-    given = values()
+@pytest.mark.parametrize("count", slow_but([10, 60], 10))
+async def test_secrets_escaped_by_any_javascript_encoder_are_masked(browser: Browser, count: int) -> None:
+    given = values(count)
     page = await browser.playwright.new_page()
     try:
         spelled = {

@@ -115,7 +115,8 @@ with Browser() as browser, connect({workbench!r}, browser=browser, store={str(tm
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("end", slow_but(["interrupted", "forgotten"], "interrupted"))
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["interrupted", "forgotten"])
 def test_no_browser_survives_program_exit(workbench: str, end: str) -> None:
     code = f"""
 from transports.sync import connect
