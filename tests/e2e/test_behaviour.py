@@ -48,13 +48,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 #: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium and not recorded; ``firefox`` has no other.
 TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "webmcp", "mcp")
 
-#: Transports that share with ``playwright`` what does not depend on the channel: that part of them is in `make slow`.
-CHANNEL_ONLY = ("evaluate", "firefox", "webmcp")
-#: What depends on the channel to the page.
+#: What depends on the channel to the app. ``playwright`` shows everything in each run; what the others do not have of
+#: their own is in `make slow`.
 CHANNEL = {
     "a call under way fails when it is closed",
-    "it has all the tools of a page or none",
-    "a large answer of plain JSON arrives whole",
     "calls at once each get their own answer",
     "an exception of the app is a CapabilityError",
     "content above 256 KB arrives byte for byte",
@@ -65,25 +62,19 @@ CHANNEL = {
     "a question is answered",
     "after a timeout and a cancellation the next call works",
 }
-
-#: What the session does, so that the transports without a page show it in each run.
-SESSION_ONLY = {"a call after the session closed raises DISCONNECTED", "a handler that raises declines"}
-#: What an embedded app's transport has from that of pages, and does not change.
-INHERITED = SESSION_ONLY | {
-    "closing twice is harmless",
-    "closing what was never opened is harmless",
-    "its events end when it closes",
-    "two connections know nothing of each other",
-    "it has all the tools of a page or none",
-    "it sends shutdown",
-    "initialize is answered with the app",
-    "events() yields the events of a session",
+#: transport → the themes that it has code of its own for.
+OWN_THEMES: Mapping[str, set[str]] = {
+    "memory": {"messages"},
+    "websocket": {"lifecycle", "messages"},
+    "mcp": {"lifecycle", "messages", "binaries"},
 }
-#: Other rows in `make slow`, since another transport has the same code in each run.
+#: What ``websocket`` shows in each run, and one session of ``playwright`` shows with many other behaviours.
 SHOWN_ELSEWHERE = {
-    "playwright": SESSION_ONLY,
-    "postmessage": INHERITED,
-    "webmcp": {"it has all the tools of a page or none"},
+    "a call after the session closed raises DISCONNECTED",
+    "content of 8 calls at once is not mixed up",
+    "initialize is answered with the app",
+    "it has a name, features and an address",
+    "it sends shutdown",
 }
 
 #: Themes and names of behaviours that close what they open, have callbacks, or count since the start. The others share
@@ -154,14 +145,21 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
 }
 
 
+def in_each_run(name: str, behaviour: Behaviour) -> bool:
+    if name == "firefox" or behaviour.name in DIFFERENCES.get(name, ()):
+        return False
+    if behaviour.name in CHANNEL:
+        return True
+    has_own_code = name == "playwright" or behaviour.theme in OWN_THEMES.get(name, ())
+    return has_own_code and (name == "websocket" or behaviour.name not in SHOWN_ELSEWHERE)
+
+
 def every_row() -> Iterator[Any]:
     """Every behaviour over every transport, but those that one recorded session of ``playwright`` shows."""
     for name, behaviour in itertools.product(TRANSPORTS, BEHAVIOURS):
         if name == "playwright" and shares_session(behaviour):
             continue
-        slow = (name in CHANNEL_ONLY and behaviour.name not in CHANNEL) or (
-            behaviour.name in SHOWN_ELSEWHERE.get(name, ())
-        )
+        slow = not in_each_run(name, behaviour)
         yield pytest.param(name, behaviour, id=f"{name}-{behaviour}", marks=pytest.mark.slow if slow else ())
 
 
@@ -212,7 +210,7 @@ async def opened() -> AsyncIterator[dict[tuple[str, str], Session | Transport]]:
 async def test_differences_table_is_short_and_names_existing_behaviours() -> None:
     assert sum(map(len, DIFFERENCES.values())) <= 30
     assert set(DIFFERENCES) <= {*TRANSPORTS, "replay"}
-    assert {behaviour.name for behaviour in BEHAVIOURS} > CHANNEL | INHERITED
+    assert {behaviour.name for behaviour in BEHAVIOURS} > CHANNEL | SHOWN_ELSEWHERE
 
 
 @pytest.mark.requirement("R5-2a", "R5-2b")
