@@ -68,9 +68,10 @@ async def test_invalid_page_number_returns_error_answer(app: Session) -> None:
 
 
 @pytest.mark.load
+@pytest.mark.parametrize("count", [1, pytest.param(10, marks=pytest.mark.slow)])
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-async def test_any_arguments_produce_an_answer(app_of: Connect, data: Any) -> None:
+async def test_any_arguments_produce_an_answer(app_of: Connect, count: int, data: Any) -> None:
     async with app_of(echoing()) as app:
         ref = await app.store.put_bytes(b"hello", filename="a.txt", mime_type="text/plain")
         tools = AppTools(app, {"attach": ("image/*", "text/*")})
@@ -78,7 +79,7 @@ async def test_any_arguments_produce_an_answer(app_of: Connect, data: Any) -> No
             st.sampled_from([READ_TOOL, "abp_make", "x"]),
             json_values(("id", "offset", "page", "n", "pages")),
         )
-        for _ in range(10):  # a session for each costs more
+        for _ in range(count):
             name = data.draw(names)
             drawn = data.draw(values)
             for arguments in (drawn, {"id": ref.id, "offset": drawn}, {"n": drawn, "pages": [drawn]}):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.agents.test_tools import declaring
 from tests.conftest import Connect
@@ -48,9 +48,7 @@ def tool_of(schema: dict[str, object], *, strict: bool) -> AppTool:
     return AppTools(app, {"strict": strict}).tools["abp_a"]
 
 
-@given(st.dictionaries(_KEYS, _SCHEMAS))
-def test_tool_schema_obeys_model_provider_rules(schema: dict[str, object]) -> None:
-    """Makers of models refuse a request in which one tool breaks a rule."""
+def check_schema(schema: dict[str, object]) -> None:
     for strict in (False, True):
         tool = tool_of(schema, strict=strict)
         check_rules(tool.schema)
@@ -58,6 +56,21 @@ def test_tool_schema_obeys_model_provider_rules(schema: dict[str, object]) -> No
             assert tool.schema["additionalProperties"] is False
 
 
+@settings(max_examples=30)
+@given(st.dictionaries(_KEYS, _SCHEMAS))
+def test_tool_schema_obeys_model_provider_rules(schema: dict[str, object]) -> None:
+    """Makers of models refuse a request in which one tool breaks a rule."""
+    check_schema(schema)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000)
+@given(st.dictionaries(_KEYS, _SCHEMAS))
+def test_many_tool_schemas_obey_model_provider_rules(schema: dict[str, object]) -> None:
+    check_schema(schema)
+
+
+@settings(max_examples=50)
 @given(st.dictionaries(_NAMES, st.integers(), min_size=1), st.booleans())
 def test_names_not_allowed_for_models_are_mapped_back(members: dict[str, int], nested: bool) -> None:
     schema: dict[str, Any] = {

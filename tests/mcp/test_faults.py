@@ -47,7 +47,7 @@ FAULTS: list[tuple[str, type[ABPError], str]] = [
 HUGE = ("huge_text", TooLarge, "over the limit of 100,000,000 bytes")
 
 
-@pytest.mark.parametrize("faults", [FAULTS, pytest.param([HUGE], marks=pytest.mark.load)], ids=["small", "huge"])
+@pytest.mark.parametrize("faults", [FAULTS, pytest.param([HUGE], marks=pytest.mark.slow)], ids=["small", "huge"])
 async def test_bad_answer_raises_typed_error_and_next_call_works(
     tmp_path: Path, faults: list[tuple[str, type[ABPError], str]]
 ) -> None:
@@ -97,14 +97,15 @@ async def test_garbage_between_messages_is_skipped(tmp_path: Path, caplog: pytes
 
 
 @pytest.mark.load
-async def test_notification_flood_does_not_delay_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
+async def test_notification_flood_does_not_delay_answers(tmp_path: Path, count: int) -> None:
     told: list[Notification] = []
     async with connect(target("rude"), store=tmp_path, on_notification=told.append) as app:
-        assert words(await app.call("floods", timeout=30)) == "done"
+        assert words(await app.call("floods", {"count": count}, timeout=30)) == "done"
         async with asyncio.timeout(20):
-            while len(told) < 2000:
+            while len(told) < count:
                 await asyncio.sleep(0.02)
-    assert [one.data["data"] for one in told if isinstance(one.data, dict)] == list(range(2000))
+    assert [one.data["data"] for one in told if isinstance(one.data, dict)] == list(range(count))
     assert told[0].event == "notifications/message"
 
 

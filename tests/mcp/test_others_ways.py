@@ -702,6 +702,7 @@ async def crowded(number: int) -> AsyncIterator[list[asyncio.Task[Result]]]:
         yield [asyncio.create_task(session.call("go", timeout=40)) for _ in range(number)]
 
 
+@pytest.mark.slow
 async def test_more_calls_than_a_client_has_connections_run_at_once() -> None:
     async with crowded(110) as calls:  # of usual clients: 100
         assert [(await call).data for call in calls] == [{"content": [WORDS]}] * 110

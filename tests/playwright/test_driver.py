@@ -36,7 +36,7 @@ from transports.playwright._process import (
 from transports.playwright._source import PageSource
 
 
-@pytest.mark.load
+@pytest.mark.slow
 async def test_driver_exit_leaves_no_unretrieved_error() -> None:
     """Its calls fail, and that is all: Playwright has a future of its own for the end, which nobody awaits."""
     logged: list[dict[str, Any]] = []
@@ -165,6 +165,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="starts as root to become somebody else")
 def test_renderer_of_ordinary_user_is_sandboxed() -> None:

@@ -153,7 +153,7 @@ def test_failure_without_evidence_creates_no_folder(pytester: pytest.Pytester) -
     assert not (pytester.path / "abp-results").exists()
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_abp_error_traceback_shows_only_test_lines(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
@@ -227,13 +227,14 @@ def test_abp_error_traceback_shows_only_test_lines(pytester: pytest.Pytester, mo
 
 
 @pytest.mark.load
-def test_xdist_workers_share_run_folder(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_xdist_workers_share_run_folder(pytester: pytest.Pytester, workers: str) -> None:
     pytest.importorskip("xdist")
     pytester.makepyfile(
         "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\n"
         "def test_it(abp_golden, n): abp_golden.check(b'x', 'x.txt')"
     )
-    ran(pytester, "-n", "2").assert_outcomes(failed=2)
+    ran(pytester, "-n", workers).assert_outcomes(failed=2)
     (run,) = results(pytester)
     assert len([*(pytester.path / "abp-results" / run).iterdir()]) == 2
 

@@ -32,7 +32,6 @@ INITIALIZE = """() => abp.initialize({
 })"""
 PATTERN = bytes(i % 251 for i in range(1024))
 CSV = "Month,Online,Shop\nJan,120,80\nFeb,150,\nMar,-20,130\n"
-SLEEP = "new Promise((resolve) => setTimeout(resolve, {}))"
 
 
 @dataclass

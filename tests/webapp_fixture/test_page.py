@@ -15,6 +15,7 @@ import zxingcpp
 from PIL import Image
 from playwright.async_api import Browser
 
+from tests.support.slow import slow_but
 from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, content, open_app, picture, png_size
 from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, capabilities, digest, generate
@@ -284,7 +285,7 @@ async def test_csv_and_json(app: App) -> None:
 
 
 @pytest.mark.parametrize(
-    "size", [0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, pytest.param(40_000_001, marks=pytest.mark.slow)]
+    "size", slow_but([0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, 40_000_001], 0, 7, (1 << 20) + 3)
 )
 async def test_python_and_page_generators_agree(app: App, size: int) -> None:
     for seed in (0, 7, 0x9E3779B9, 0xFFFFFFFF)[: 1 if size > 1 << 22 else 4]:
@@ -340,19 +341,4 @@ async def test_shared_memory_on_an_isolated_page(browser: Browser, fixture: Fixt
     ask = "async () => { const { data } = await abp.call('shape', { shape: 'SharedArrayBuffer' }); "
     got = await app.page.evaluate(ask + "return [String(data.file.content), ...new Uint8Array(data.file.content)]; }")
     assert got[0] == "[object SharedArrayBuffer]" and bytes(got[1:]) == PATTERN
-    await app.page.close()
-
-
-@pytest.mark.parametrize(("form", "works"), [("string", [True, False]), ("object", [False, True])])
-async def test_fixture_accepts_only_configured_cancel_form(
-    browser: Browser, fixture: Fixture, form: str, works: list[bool]
-) -> None:
-    app = await open_app(browser, f"{fixture.url}?canceltype={form}")
-    got = await app.page.evaluate(
-        """async () => {
-          for (const callId of ['a', 'b']) abp.call('job.wait', {}, { callId });
-          return [(await abp.cancel('a')).cancelled, (await abp.cancel({ callId: 'b' })).cancelled];
-        }"""
-    )
-    assert got == works
     await app.page.close()

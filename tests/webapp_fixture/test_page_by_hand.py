@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 from tests.webapp_fixture.page import picture
 from webapp_fixture import Fixture
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser, pytest.mark.slow]
 
 
 async def test_typing_updates_the_preview(browser: Browser, fixture: Fixture) -> None:

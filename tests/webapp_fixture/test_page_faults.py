@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser
 
-from tests.webapp_fixture.page import CSV, INITIALIZE, SLEEP, App, content, open_app, picture, png_size
+from tests.support.slow import slow_but
+from tests.webapp_fixture.page import CSV, INITIALIZE, App, content, open_app, picture, png_size
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", slow_but([False, True], False))
 async def test_only_the_document_is_printed(browser: Browser, fixture: Fixture, strict: bool) -> None:
     app = await open_app(browser, fixture.strict_url if strict else fixture.url)
     await app.page.evaluate("() => { window.print = () => { window.printed = (window.printed ?? 0) + 1; }; }")
@@ -33,33 +34,6 @@ async def test_only_the_document_is_printed(browser: Browser, fixture: Fixture, 
     assert await app.page.evaluate(visible) == before
     assert await app.page.evaluate(f"() => [{root}.childNodes.length, document.title]") == [0, "Workbench"]
     await app.page.close()
-
-
-@pytest.mark.parametrize(
-    ("query", "script", "expected"),
-    [
-        (
-            "late=600",
-            f"async () => {{ const a = !window.abp; await {SLEEP.format(1000)}; return [a, !!abp]; }}",
-            [True, True],
-        ),
-        ("absent", "() => 'abp' in window", False),
-        ("half", "() => [typeof abp.call, typeof abp.initialize]", ["undefined", "function"]),
-        ("throws", "() => { try { window.abp } catch (e) { return e.name } }", "Error"),
-        ("initfails", "() => abp.initialize({}).catch((e) => e.message)", "initialize fails on this page"),
-        ("wrappedlist", "async () => (await abp.listCapabilities()).success", True),
-        ("emptylist", "() => abp.listCapabilities()", []),
-        ("faults", "async () => (await abp.listCapabilities()).filter((c) => c.name.startsWith('fault.')).length", 28),
-        ("capabilities=20000", "async () => (await abp.listCapabilities()).at(-1).name", "bulk.019999"),
-    ],
-)
-async def test_fixture_page_options_are_applied(
-    browser: Browser, fixture: Fixture, query: str, script: str, expected: Any
-) -> None:
-    page = await browser.new_page()
-    await page.goto(f"{fixture.url}?{query}")
-    assert await page.evaluate(script) == expected
-    await page.close()
 
 
 async def test_fixture_returns_planted_content_faults(app: App) -> None:
@@ -126,6 +100,7 @@ async def test_navigation_and_dialogs(browser: Browser, fixture: Fixture) -> Non
     await app.page.close()
 
 
+@pytest.mark.slow
 async def test_strict_page(browser: Browser, fixture: Fixture) -> None:
     app = await open_app(browser, fixture.strict_url)
     response = await app.page.reload()

@@ -151,7 +151,7 @@ def test_event_loop_may_not_fill_buffers() -> None:
         runner.run(call_app())
 
 
-@pytest.mark.load
+@pytest.mark.slow
 async def test_server_restart_does_not_lose_or_repeat_calls() -> None:
     answered: list[int] = []
 
@@ -454,11 +454,12 @@ async def test_proxy_is_set_by_option_and_environment(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.load
-async def test_sixty_connections_leave_no_tasks_or_descriptors() -> None:
+@pytest.mark.parametrize("number", [15, pytest.param(60, marks=pytest.mark.slow)])
+async def test_connections_leave_no_tasks_or_descriptors(number: int) -> None:
     async with running(echo) as app:
         tasks, files = len(asyncio.all_tasks()), psutil.Process().num_fds()
         threads = psutil.Process().num_threads()
-        for _ in range(60):
+        for _ in range(number):
             async with connect(app.url, store="none:") as session:
                 await session.call("x")
         await asyncio.sleep(0.2)

@@ -95,7 +95,7 @@ def call(request: Any) -> None:
             reply(request, text("first"))
             reply(request, text("second"))
         case "floods":
-            for n in range(2000):
+            for n in range(request["params"]["arguments"]["count"]):
                 params = {"level": "info", "logger": "rude", "data": n}
                 write(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params}) + "\n")
             reply(request, text("done"))
