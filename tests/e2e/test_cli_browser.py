@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +18,6 @@ import pytest
 from tests.e2e.test_cli import Cli, Quick, abp as abp, quick as quick
 from tests.support import command_line
 from tests.support.command_line import CommandLine
-from tests.support.eventually import eventually_blocking
 from tests.support.pdf import text_of
 from transports.playwright._find import find_browser
 
@@ -88,32 +85,10 @@ def serving() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with serving() as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
 def workbench() -> Iterator[str]:
     """The reference app in a thread: commands and blocking sessions have the event loop of this one."""
     with command_line.serving() as served:
         yield served.url
-
-
-@pytest.fixture(scope="module")
-def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The options for a browser that runs already, where a command need not start one."""
-    choice = find_browser()
-    assert choice is not None
-    profile = tmp_path_factory.mktemp("profile")
-    command = [choice.path, "--headless", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
-    with subprocess.Popen([*command, "about:blank"], stderr=subprocess.DEVNULL, start_new_session=True) as process:
-        try:
-            port = profile / "DevToolsActivePort"
-            eventually_blocking(lambda: port.exists() and port.read_text().count("\n"), what="the browser's address")
-            yield ["--cdp-url", f"http://127.0.0.1:{port.read_text().splitlines()[0]}"]
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)  # the command may be a script that waits for the browser
 
 
 def over_websocket(url: str) -> str:
@@ -130,8 +105,8 @@ def kinds(document: dict[str, object]) -> dict[str, type]:
     return {name: type(value) for name, value in document.items()}
 
 
-def test_cli_pdf_call_prints_documented_json(abp: Cli, workbench: str) -> None:
-    ran = abp("call", workbench, "export.pdf", "--params", '{"html":"<h1>Hi</h1>"}', "--json")
+def test_cli_pdf_call_prints_documented_json(abp: Cli, quick: Quick, workbench: str) -> None:
+    ran = quick("call", workbench, "export.pdf", "--params", '{"html":"<h1>Hi</h1>"}', "--json")
     assert (ran.status, ran.err) == (0, "")
     document = ran.document
     assert kinds(document) == {**ANSWER, "response_metadata": dict, "effects": list}
@@ -150,13 +125,11 @@ def test_cli_pdf_call_prints_documented_json(abp: Cli, workbench: str) -> None:
     assert text_of(path) == "Hi"
 
 
-def test_cli_accepts_public_bridge_settings(
-    abp: Cli, quick: Quick, workbench: str, attached: list[str], tmp_path: Path
-) -> None:
+def test_cli_accepts_public_bridge_settings(abp: Cli, quick: Quick, workbench: str, tmp_path: Path) -> None:
     elsewhere = tmp_path / "else" / "where"
     csv = Path(str(files("webapp_fixture") / "samples" / "sales.csv")).read_text(encoding="utf-8")
     socket = over_websocket(workbench)
-    pdf = quick("call", workbench, "export.pdf", "-p", "html=<h1>Hi</h1>", "--out", elsewhere, *attached)
+    pdf = quick("call", socket, "export.pdf", "-p", "html=<h1>Hi</h1>", "--out", elsewhere)
     assert (pdf.status, pdf.err) == (0, "")
     saved, kind, size, metadata = pdf.text.splitlines()
     path = Path(saved.removeprefix("File saved: "))
@@ -175,28 +148,6 @@ def test_cli_accepts_public_bridge_settings(
     answer, saved = data.text.splitlines()
     written = Path(saved.removeprefix("Output saved to file: ")).read_text(encoding="utf-8")
     assert json.loads(answer) == json.loads(written) and json.loads(answer)["count"] == len(csv.splitlines()) - 1
-
-
-def test_cli_params_keep_their_types(
-    quick: Quick, site: Site, workbench: str, attached: list[str], tmp_path: Path
-) -> None:
-    (tmp_path / "p.json").write_bytes(b'\xef\xbb\xbf{"from": "file", "nested": {"kept": [1, 2.5, null]}}')
-    pairs = ["int=7", "float=1.50", "yes=true", "none=null", "text=7 apples", 'quoted="7"', "empty=", "eq=a=b"]
-    pairs += ['list=[1,{"a":"\u4e16"}]', "nested.deep.er=1", "nested.deep.est=-", "from=pair"]
-    args = [word for pair in pairs for word in ("-p", pair)]
-    ran = quick("call", site.url, "echo", "--params", f"@{tmp_path / 'p.json'}", *args, "--json", *attached)
-    message = {"code": "EVIL", "message": "a\n\x1b[31mred\x9b\nb"}
-    answer = json.dumps({"value": {"success": False, "error": message}})
-    evil = quick("call", over_websocket(workbench), "fault.bad_answer", "--params", answer, "--json")
-    assert ran.status == 0, ran
-    numbers = {"int": 7, "float": 1.5, "yes": True, "none": None, "list": [1, {"a": "\u4e16"}]}
-    texts = {"from": "pair", "text": "7 apples", "quoted": "7", "empty": "", "eq": "a=b"}
-    nested = {"kept": [1, 2.5, None], "deep": {"er": 1, "est": "-"}}
-    assert ran.document["data"]["params"] == {**numbers, **texts, "nested": nested}
-    # what an app says reaches the terminal as words, in one line; the document has it as it was
-    assert evil.status == 1 and evil.document["error"]["code"] == "EVIL"
-    assert "\x1b" not in evil.complaint and "\x9b" not in evil.complaint and "red" in evil.complaint
-    assert "\x1b[31m" in evil.document["error"]["message"]
 
 
 def test_cli_sends_files_byte_for_byte(quick: Quick, workbench: str, tmp_path: Path) -> None:
@@ -236,6 +187,12 @@ def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: Quick, 
             assert line == ran[name].complaint
     assert abp.files() == listing and Path(str(before.path)).read_bytes() == b"before"
     assert ran["unknown"].document["error"]["alternatives"].count("export.pdf") == 1
+    # what an app says reaches the terminal as words, in one line; the document has it as it was
+    said = {"success": False, "error": {"code": "EVIL", "message": "a\n\x1b[31mred\x9b\nb"}}
+    evil = quick("call", socket, "fault.bad_answer", "--params", json.dumps({"value": said}), "--json")
+    assert evil.status == 1 and evil.document["error"]["code"] == "EVIL"
+    assert "\x1b" not in evil.complaint and "\x9b" not in evil.complaint and "red" in evil.complaint
+    assert "\x1b[31m" in evil.document["error"]["message"]
 
 
 def test_capabilities_and_doctor_commands_list_app_and_browser(
@@ -304,14 +261,3 @@ def test_demo_stores_results_of_all_calls(abp: Cli, quick: Quick) -> None:
     assert f" results of 16 calls, in {len(kept)} files, {size:,} bytes, in {abp.out}" in ran.text
     assert "[16/16]" in ran.err and "SHA-256 are those of its reference" in ran.text and "NOT AS STORED" not in ran.text
     assert all(line.startswith("abp: ") for line in ran.err.splitlines())
-
-
-def test_unusable_browser_options_are_errors(quick: Quick, site: Site, tmp_path: Path) -> None:
-    unknown = quick("call", site.url, "echo", "--browser", "netscape", "--json")
-    elsewhere = quick("capabilities", site.url, "--cdp-url", "http://127.0.0.1:9", "--json")
-    assert (unknown.status, unknown.document["error"]["code"]) == (2, "INVALID_PARAMS")
-    assert "netscape" in unknown.complaint and "firefox" in unknown.complaint
-    assert (elsewhere.status, elsewhere.document["error"]["code"]) == (1, "TRANSPORT_ERROR")
-    assert "--remote-debugging-port=9222" in elsewhere.complaint
-    mixed = quick("call", site.url, "echo", "--cdp-url", "http://127.0.0.1:9", "--profile", str(tmp_path), "--json")
-    assert mixed.status == 2 and "--profile and --cdp-url" in mixed.complaint

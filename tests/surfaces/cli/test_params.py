@@ -33,6 +33,17 @@ def test_parameter_value_is_read_from_file(tmp_path: Path) -> None:
     assert parse_line("x by='@ann'") == ("x", {"by": "@ann"})
 
 
+def test_params_keep_their_types(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    file.write_bytes(b'\xef\xbb\xbf{"from": "file", "nested": {"kept": [1, 2.5, null]}}')
+    pairs = ["int=7", "float=1.50", "yes=true", "none=null", "text=7 apples", 'quoted="7"', "empty=", "eq=a=b"]
+    pairs += ['list=[1,{"a":"\u4e16"}]', "nested.deep.er=1", "nested.deep.est=-", "from=pair"]
+    numbers = {"int": 7, "float": 1.5, "yes": True, "none": None, "list": [1, {"a": "\u4e16"}]}
+    texts = {"from": "pair", "text": "7 apples", "quoted": "7", "empty": "", "eq": "a=b"}
+    nested = {"kept": [1, 2.5, None], "deep": {"er": 1, "est": "-"}}
+    assert ParamOptions(f"@{file}", pairs).read() == {**numbers, **texts, "nested": nested}
+
+
 def test_parameter_file_without_valid_text_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_TEXT", 4)
     (tmp_path / "whole").write_bytes(b"1234")
@@ -72,6 +83,7 @@ SHELLS = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=6,
 )
 
 
