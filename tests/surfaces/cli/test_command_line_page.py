@@ -65,7 +65,7 @@ def test_documented_capability_output_matches_cli(abp: CommandLine, workbench: F
     assert abp(name, workbench.ws_url, capability).out == shown.replace(url, workbench.ws_url)
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_shell_matches_documentation(workbench: Fixture, tmp_path: Path) -> None:
     (name, _, *args), shown = transcript("abp shell")
     command = [sys.executable, "-c", f"{AT_TERMINAL}; sys.exit(main(sys.argv[1:]))", name, workbench.ws_url, *args]

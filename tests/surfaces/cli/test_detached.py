@@ -23,7 +23,6 @@ from transports.surfaces.web._server import serve
 from webapp_fixture import Fixture
 
 URL = "http://app.test/"
-PICTURE = Path(__file__).parents[3] / "webapp_fixture/samples/picture.png"
 
 
 async def shout(params: Mapping[str, object], call: Call) -> object:
@@ -159,8 +158,6 @@ def test_detached_call_prints_same_output_as_direct_call(abp: CommandLine, workb
         for args in (
             ("export.pdf", "-p", "html=<h1>Hi</h1>"),
             ("data.json", "-p", 'rows=[{"a":1}]'),
-            ("image.info", "--file", f"image={PICTURE}"),
-            ("convert.markdownToHtml", "-p", "markdown=# Title"),
         ):
             own = abp("call", workbench.ws_url, *args)
             started = abp("call", workbench.ws_url, *args, "--detach", *there)

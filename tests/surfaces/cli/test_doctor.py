@@ -49,7 +49,6 @@ def refusing_server() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.load
 def test_refused_browser_download_is_tried_once(
     abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,7 +211,7 @@ def test_cli_errors_give_no_python_api_advice() -> None:
     assert told == "its certificate is not trusted; have this system trust it"
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_missing_display_error_names_cli_option(
     abp: CommandLine, workbench: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,14 +137,16 @@ def test_serve_options_set_shared_browsers_files_and_runs(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), {}),
-        (("--headed",), {"headless": False}),
         (("--browser-server", "ws://127.0.0.1:3000"), {"browser_server": "ws://127.0.0.1:3000"}),
-        (("--cdp-url", "wss://h/"), {"cdp_url": "wss://h/"}),
-        (("--token", "s", "--header", "X-Team: b"), {"headers": {"X-Team": "b", "Authorization": "Bearer s"}}),
+        (
+            ("--cdp-url", "wss://h/", "--token", "s", "--header", "X-Team: b"),
+            {"cdp_url": "wss://h/", "headers": {"X-Team": "b", "Authorization": "Bearer s"}},
+        ),
         (("--profile", "p", "--adapter", "a.js"), {"profile": Path("p"), "adapter": Path("a.js")}),
-        (("--storage-state", "s", "--browser", "firefox"), {"storage_state": Path("s"), "browser": "firefox"}),
-        (("--accept-compression",), {"accept_compression": True}),
+        (
+            ("--headed", "--storage-state", "s", "--browser", "firefox", "--accept-compression"),
+            {"headless": False, "storage_state": Path("s"), "browser": "firefox", "accept_compression": True},
+        ),
     ],
 )
 @pytest.mark.requirement("R6-3i")
@@ -246,7 +248,7 @@ def test_cli_duration_accepts_units(given: str, seconds: float) -> None:
         assert made.make_context(command[-1], [*args, f"--{option}", given]).params[option] == seconds
 
 
-@pytest.mark.parametrize("given", ["soon", "0", "-1", "5 parsecs", "1000001", "12d", "nan", "inf", ""])
+@pytest.mark.parametrize("given", ["soon", "0", "1000001", "nan", ""])
 def test_invalid_timeout_error_lists_valid_forms(abp: CommandLine, given: str) -> None:
     ran = abp("call", "http://127.0.0.1:9/", "x", f"--timeout={given}")
     assert (

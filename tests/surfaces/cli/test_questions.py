@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -23,14 +24,13 @@ PERSON = {
     },
 }
 
+Questions: TypeAlias = list[tuple[str, dict[str, object], list[tuple[str, str]], object]]
 #: Each question, what is typed at which prompt, and the answer that the app gets.
-ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
+ASKED: Questions = [
     ("elicitation/confirm", {"message": "Go on?"}, [("[y/n]: ", "perhaps"), ("[y/n]: ", "Y")], {"confirmed": True}),
-    ("elicitation/confirm", {"message": "Go on?", "default": True}, [("[Y/n]: ", "")], {"confirmed": True}),
     ("elicitation/confirm", {"default": True, "destructive": True}, [("[y/N]: ", "")], {"confirmed": False}),
     ("elicitation/confirm", {"message": "Go on?"}, [("[y/n]: ", CTRL_C)], DECLINED),
     ("elicitation/input", {"message": "Who?"}, [("answer: ", ""), ("answer: ", " Ann ")], {"value": " Ann "}),
-    ("elicitation/input", {"default": "Ann"}, [("answer [Ann]: ", "")], {"value": "Ann"}),
     (
         "elicitation/input",
         {"message": "How many?", "schema": {"type": "integer", "maximum": 9}},
@@ -40,16 +40,8 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
         ],
         {"value": 7},
     ),
-    (
-        "elicitation/input",
-        {"schema": {"type": "number"}},
-        [("(number): ", "nan"), ("(number): ", "2.5")],
-        {"value": 2.5},
-    ),
     ("elicitation/input", {"message": "Who?"}, [("answer: ", CTRL_D)], DECLINED),
     ("elicitation/select", {"options": SIZES}, [("choose 1-2: ", "3"), ("choose 1-2: ", "2")], {"selected": "l"}),
-    ("elicitation/select", {"options": SIZES}, [("choose 1-2: ", "Small")], {"selected": "s"}),
-    ("elicitation/select", {"options": ["a", "b"], "default": "b"}, [("choose 1-2 [b]: ", "")], {"selected": "b"}),
     (
         "elicitation/select",
         {"options": SIZES, "multiple": True},
@@ -65,7 +57,6 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
         ],
         {"value": {"name": "Ann", "colour": "blue", "member": False}},
     ),
-    ("sampling/create", {"messages": [{"content": {"text": "Rhyme"}}]}, [("Rhyme", ""), ("answer: ", "Lime")], "Lime"),
     (
         "sampling/create",
         {"task": "Summarize this text", "context": "A long text"},
@@ -84,20 +75,39 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
         [("type: text/plain", ""), ("file: ", "/dev/null/x"), ("ot a directory", "")],
         None,
     ),
-    ("elicitation/resource", {"message": "A file"}, [("file: ", "/dev/null/x"), ("ot a directory", "")], None),
     ("custom/question", {"message": "?"}, [("which cannot be answered at a terminal", "")], DECLINED),
+]
+#: Other ways to the same answers.
+MORE: Questions = [
+    ("elicitation/confirm", {"message": "Go on?", "default": True}, [("[Y/n]: ", "")], {"confirmed": True}),
+    ("elicitation/input", {"default": "Ann"}, [("answer [Ann]: ", "")], {"value": "Ann"}),
+    (
+        "elicitation/input",
+        {"schema": {"type": "number"}},
+        [("(number): ", "nan"), ("(number): ", "2.5")],
+        {"value": 2.5},
+    ),
+    ("elicitation/select", {"options": SIZES}, [("choose 1-2: ", "Small")], {"selected": "s"}),
+    ("elicitation/select", {"options": ["a", "b"], "default": "b"}, [("choose 1-2 [b]: ", "")], {"selected": "b"}),
+    ("sampling/create", {"messages": [{"content": {"text": "Rhyme"}}]}, [("Rhyme", ""), ("answer: ", "Lime")], "Lime"),
+    ("elicitation/resource", {"message": "A file"}, [("file: ", "/dev/null/x"), ("ot a directory", "")], None),
 ]
 
 
 @pytest.mark.load
-def test_terminal_user_answers_question_by_schema(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+@pytest.mark.parametrize("questions", [ASKED, pytest.param(MORE, marks=pytest.mark.slow)], ids=["each", "more"])
+def test_terminal_user_answers_question_by_schema(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, questions: Questions
+) -> None:
     note = tmp_path / "note.txt"
     note.write_text("héllo")
     asked = tmp_path / "asked.jsonl"
-    asked.write_text("".join(json.dumps({"method": method, "params": params}) + "\n" for method, params, _, _ in ASKED))
+    asked.write_text(
+        "".join(json.dumps({"method": method, "params": params}) + "\n" for method, params, _, _ in questions)
+    )
 
     def person(terminal: Terminal) -> None:
-        for method, _, typed, _ in ASKED:
+        for method, _, typed, _ in questions:
             for prompt, text in typed:
                 if prompt.endswith(": "):
                     terminal.answer(prompt, text, end="" if text in (CTRL_C, CTRL_D) else "\r")
@@ -109,7 +119,7 @@ def test_terminal_user_answers_question_by_schema(abp: CommandLine, workbench: F
     ran = abp.at_terminal("call", workbench.ws_url, "form.ask", "--each", asked, "--json", script=person)
     assert ran.status == 0, ran
     responses = [one["data"]["response"] for one in ran.document["results"]]
-    for (method, params, _, expected), response in zip(ASKED, responses, strict=True):
+    for (method, params, _, expected), response in zip(questions, responses, strict=True):
         if method == "elicitation/resource":
             assert (response["data"]["text"], response["data"]["filename"]) == ("héllo", "note.txt")
         elif expected == DECLINED:
@@ -118,12 +128,11 @@ def test_terminal_user_answers_question_by_schema(abp: CommandLine, workbench: F
             data = {"result": expected} if method == "sampling/create" else expected
             assert response == {"success": True, "data": data}, (method, params)
     assert "The app asks (Ctrl-C declines):\n  Go on?\n" in ran.err
-    assert ran.err.count(": declined\n") == 3  # Ctrl-C, Ctrl-D, and a method that nobody knows
+    declined = [expected for *_, expected in questions if expected == DECLINED]
+    assert ran.err.count(": declined\n") == len(declined)  # Ctrl-C, Ctrl-D, and a method that nobody knows
 
 
 def test_input_typed_before_question_does_not_answer_it(abp: CommandLine, workbench: Fixture) -> None:
-    """In the shell too, where the terminal's keys may have been read already."""
-
     def person(terminal: Terminal) -> None:
         terminal.press("y\ry\r")
         terminal.answer("[y/n]: ", "n")
@@ -131,6 +140,11 @@ def test_input_typed_before_question_does_not_answer_it(abp: CommandLine, workbe
     asked = ("-p", "method=elicitation/confirm", "-p", 'params={"message": "Go on?"}')
     ran = abp.at_terminal("call", workbench.ws_url, "form.ask", *asked, "--json", script=person)
     assert ran.document["data"]["response"] == {"success": True, "data": {"confirmed": False}}
+
+
+@pytest.mark.slow
+def test_input_typed_before_question_in_shell_does_not_answer_it(abp: CommandLine, workbench: Fixture) -> None:
+    """The terminal's keys may have been read already."""
 
     def in_the_shell(terminal: Terminal) -> None:
         line = 'form.ask method=elicitation/confirm params={"message":"Go on?"}'

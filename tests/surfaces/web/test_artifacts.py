@@ -285,7 +285,7 @@ async def test_unknown_routes_return_json_errors(web: Web) -> None:
 
 
 @pytest.mark.fault(45)
-@pytest.mark.parametrize("evicted", [False, True])
+@pytest.mark.parametrize("evicted", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_download_finishes_after_artifact_is_removed(tmp_path: Path, evicted: bool) -> None:
     policy = Retention(max_artifacts_per_session=1, cleanup_strategy="fifo")
     store = LocalStore(tmp_path / "out", retention=policy)

@@ -374,8 +374,8 @@ async def test_client_behind_bounded_log_is_notified() -> None:
 
 async def test_progress_flood_does_not_evict_other_log_entries(store: ArtifactStore) -> None:
     async def flood(params: Mapping[str, object], call: Call) -> object:
-        for n in range(3000):
-            await call.progress(progress=n, total=3000)
+        for n in range(1000):
+            await call.progress(progress=n, total=1000)
         return None
 
     async with running(store, {"flood": flood}) as web:
