@@ -96,7 +96,7 @@ for package, programs in json.load(sys.stdin).items():
 """
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_missing_package_error_names_extra(tmp_path: Path) -> None:
     (tmp_path / "jobs.jsonl").write_text('{"capability": "x", "target": "http://127.0.0.1:9/"}\n')
     (tmp_path / "jobs.parquet").write_bytes(b"PAR1")

@@ -108,7 +108,7 @@ async def target() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-@pytest.mark.load
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", [one for one in BEHAVIOURS if one.name not in NOT_CLAIMED], ids=str)
 async def test_minimal_transport_passes_claimed_contract_parts(
     behaviour: Behaviour, made: Callable[[str], Transport], target: str, tmp_path: Path

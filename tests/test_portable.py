@@ -101,7 +101,7 @@ def test_every_module_imports_without_posix() -> None:
     assert run_script(_IMPORT, timeout=120) == "imported\n"
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_files_locks_and_keys_work_without_posix(tmp_path: Path) -> None:
     assert run_script(_KEEP, tmp_path, timeout=120) == "kept\n"
 

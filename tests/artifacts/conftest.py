@@ -18,6 +18,10 @@ from transports.artifacts import LocalStore, open_store
 from transports.artifacts.objects import _catalog
 from transports.artifacts.objects._store import ObjectStore
 
+#: For tests that `make test` runs with an index in PostgreSQL, too; `make slow` runs the others.
+both_indexes = pytest.mark.parametrize(
+    "index", ["sqlite", pytest.param("postgresql", marks=pytest.mark.load)], indirect=True
+)
 #: Opens an object store with an index, or with the address that is given; ``None`` is none.
 OpenIndexed: TypeAlias = Callable[..., ObjectStore]
 
@@ -32,7 +36,7 @@ def store(root: Path) -> LocalStore:
     return LocalStore(root)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.load)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite://{tmp_path}/index.sqlite"

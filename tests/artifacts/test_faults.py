@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from tests.support.clock import Clock
 from tests.support.limits import change_limits
 from tests.support.local_store import PDF, inner, visible
 from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS, environment
+from tests.support.slow import slow_but
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
 from transports.artifacts.local import _index
 from transports.artifacts.objects._store import ObjectStore
@@ -67,14 +69,19 @@ KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
 
 @pytest.mark.load
 @pytest.mark.fault(46)
-@pytest.mark.parametrize("live", [True, False])
-@pytest.mark.parametrize("damage", ["delete", "empty", "half", "junk", "of another version"])
+@pytest.mark.parametrize(
+    ("damage", "live"),
+    slow_but(
+        itertools.product(["delete", "empty", "half", "junk", "of another version"], [True, False]),
+        *(("delete", False), ("empty", True), ("junk", True), ("of another version", False)),
+    ),
+)
 async def test_lost_or_broken_index_is_rebuilt(
     damage: str, live: bool, root: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_limits(monkeypatch, _index, pause=0.0)
     store = LocalStore(root, retention=KEEPS if live else None)  # one that stays open, or that is opened when asked
-    refs = await put(store, 50, durability="process")
+    refs = await put(store, 12, durability="process")
     assert await store.list() == refs
     path = root / ".abp/index.sqlite"
     if damage == "delete":
@@ -93,7 +100,7 @@ async def test_lost_or_broken_index_is_rebuilt(
     more = await store.put_bytes(b"more")
     assert await store.list() == [*refs, more]
     with closing(database(root)) as db:
-        assert db.execute("SELECT count(*) FROM artifacts").fetchone() == (51,)
+        assert db.execute("SELECT count(*) FROM artifacts").fetchone() == (13,)
     assert await LocalStore(root).list() == [*refs, more]
     assert (await LocalStore(root).fsck()).problems == ()
 
@@ -246,7 +253,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 """
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_concurrently_evicting_processes_leave_consistent_store(store: LocalStore, root: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WRITERS_AND_EVICTERS, str(root)], capture_output=True, timeout=60)
     assert done.stdout == b"[0, 0, 0, 0]\n", done.stderr.decode()
@@ -373,26 +380,26 @@ async def test_frozen_server_is_reported_unavailable_within_budget(bucket: str, 
 
 @pytest.mark.load
 @pytest.mark.fault(48)
+@pytest.mark.parametrize("limit", slow_but([2000, 3 << 20], 3 << 20))
 async def test_interrupted_upload_leaves_nothing_and_can_be_retried(
-    bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+    limit: int, bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = os.urandom(12 << 20)
     async with Proxy(object_server.ports["s3"]) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
         store = ObjectStore(bucket, timeout=8.0)
-        for limit in (2000, 3 << 20):
-            async with store.stage() as staged:
-                await staged.write(data)
-                proxy.cut_up = limit
-                with pytest.raises(StoreUnavailable) as caught:
-                    await staged.commit(filename="a.bin")
-                assert caught.value.retryable and SECRET not in str(caught.value.as_dict())
-                assert not [name for name in below(object_server, bucket) if name.startswith(("meta", "content"))]
-                proxy.cut_up = None
-                assert await store.list() == []
-                ref = await staged.commit(filename="a.bin")  # the same staged file
-            assert hashlib.sha256(await store.get(ref)).hexdigest() == ref.sha256 == hashlib.sha256(data).hexdigest()
-            await store.delete(ref.id)
+        async with store.stage() as staged:
+            await staged.write(data)
+            proxy.cut_up = limit
+            with pytest.raises(StoreUnavailable) as caught:
+                await staged.commit(filename="a.bin")
+            assert caught.value.retryable and SECRET not in str(caught.value.as_dict())
+            assert not [name for name in below(object_server, bucket) if name.startswith(("meta", "content"))]
+            proxy.cut_up = None
+            assert await store.list() == []
+            ref = await staged.commit(filename="a.bin")  # the same staged file
+        assert hashlib.sha256(await store.get(ref)).hexdigest() == ref.sha256 == hashlib.sha256(data).hexdigest()
+        await store.delete(ref.id)
     assert below(object_server, bucket) == []
 
 
@@ -507,7 +514,7 @@ asyncio.run(main())
 
 
 @pytest.mark.fault(48)
-@pytest.mark.load
+@pytest.mark.slow
 async def test_killed_uploads_leave_no_partial_artifacts(bucket: str, object_server: SeaweedFS, tmp_path: Path) -> None:
     given = {**os.environ, "TMPDIR": str(tmp_path)}
     # A writer that is not seen from here may run in another container.

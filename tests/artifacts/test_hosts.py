@@ -410,10 +410,10 @@ async def test_empty_owner_is_rejected() -> None:
 # --- our stores with a host's protocol --------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["local", "memory", pytest.param("object", marks=pytest.mark.object_server)])
+@pytest.fixture(params=["local", "memory", "bucket"])
 def ours(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     address = {"local": str(tmp_path / "out"), "memory": "memory:"}.get(request.param)
-    return open_store(address or request.getfixturevalue("bucket"))
+    return open_store(address or request.getfixturevalue("memory_bucket"))
 
 
 @pytest.mark.requirement("R2-5.2d")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.artifacts.conftest import OpenIndexed, tamper
+from tests.artifacts.conftest import OpenIndexed, both_indexes, tamper
 from tests.support.clock import Clock
 from tests.support.limits import change_limits
 from transports.artifacts import (
@@ -41,6 +41,7 @@ async def fill(store: ArtifactStore) -> None:
         await view.put_bytes(content, namespace=f"n{number}", mime_type=kinds[number // 2 % 3], meta=meta)
 
 
+@both_indexes
 @pytest.mark.usefixtures("ticking_clock")
 async def test_query_result_is_the_same_with_and_without_index(open_indexed: OpenIndexed) -> None:
     store = open_indexed()
@@ -60,9 +61,9 @@ async def test_query_result_is_the_same_with_and_without_index(open_indexed: Ope
         Query(until=middle.astimezone(UTC) + timedelta(milliseconds=1), capability="a.b"),
         Query(limit=7),
     ]
-    sizes = []
+    sizes, fresh = [], open_indexed()
     for query, scope in itertools.product(queries, (Scope(), Scope(session="s"), Scope(user="u", tenant="t"))):
-        given = (open_indexed().scoped(scope), plain.scoped(scope))
+        given = (fresh.scoped(scope), plain.scoped(scope))
         with_index, without = [await find(view, query) for view in given]
         assert with_index == without, query
         sizes.append(len(with_index.artifacts))
@@ -121,6 +122,7 @@ async def test_retention_reads_only_removable_artifacts(
     assert not removed and len(await store.list()) == 12
 
 
+@both_indexes
 @pytest.mark.usefixtures("ticking_clock")
 async def test_index_is_rebuilt_from_objects(open_indexed: OpenIndexed) -> None:
     plain = open_indexed(None)

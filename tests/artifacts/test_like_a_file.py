@@ -70,10 +70,20 @@ def openers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield opened, lambda: (folder / "plain").open("rb")
 
 
-@pytest.mark.load
-@settings(max_examples=100)  # for each of three openers, all of one class
+@settings(max_examples=20)
 @given(steps=st.lists(_STEPS, max_size=12))
 def test_artifact_file_behaves_like_plain_file(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
+    compare(openers, steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(steps=st.lists(_STEPS, max_size=12))
+def test_artifact_file_behaves_like_plain_file_in_many_cases(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
+    compare(openers, steps)
+
+
+def compare(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
     files = [make() for make in openers]
     try:
         for step in steps:

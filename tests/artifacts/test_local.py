@@ -14,9 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.support.local_store import PDF, PNG, assert_empty, inner, refuse_links, sha, visible
+from tests.support.rows import each_row
 from transports.artifacts import LocalStore, open_store
 from transports.errors import ArtifactNotFound, StoreError, UsageError
 
@@ -92,6 +93,7 @@ def test_any_chunking_gives_the_same_content(store: LocalStore) -> None:
 
     with asyncio.Runner() as runner:
 
+        @settings(max_examples=15)
         @given(
             pieces=st.lists(st.integers(0, 700_000), max_size=6),
             views=st.booleans(),
@@ -199,7 +201,7 @@ async def test_staging_does_not_write_through_symlinks(store: LocalStore, root: 
 
 
 @pytest.mark.requirement("R2-5.3c")
-@pytest.mark.parametrize(
+@each_row(
     ("namespace", "head"),
     [
         ("export.pdf", "export_pdf"),
@@ -293,6 +295,7 @@ def test_any_suggested_name_is_safe(store: LocalStore, root: Path) -> None:
 
     with asyncio.Runner() as runner:
 
+        @settings(max_examples=25)
         @given(
             st.text(max_size=300)
             | st.sampled_from(["..", ".", "/", "../../x.pdf", "CON", "a\0b", "-rf", ".abp", "‮fdp.exe", "x" * 300])

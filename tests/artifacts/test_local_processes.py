@@ -61,7 +61,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids] == [0] * 16)
 @pytest.mark.load
 @pytest.mark.fault(44)
 @pytest.mark.requirement("R4-15h")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", slow_but(WAYS, "posix"))
 def test_sixteen_concurrent_writers_store_one_artifact(way: str, store: LocalStore, root: Path) -> None:
     assert run_writers(SAME_CONTENT, way, root) == "True\n"
     (ref,) = asyncio.run(store.list())
@@ -84,7 +84,7 @@ for number in range(6):
     if not (pid := os.fork()):
         async def main():
             store = LocalStore(Path(sys.argv[1]))
-            for turn in range(25):
+            for turn in range(int(sys.argv[2])):
                 ref = await store.put_bytes(b"shared" * 1000, namespace="abc"[turn % 3], filename="x.bin")
                 try:
                     assert await store.get(ref) == b"shared" * 1000
@@ -100,9 +100,9 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 
 @pytest.mark.load
 @pytest.mark.fault(44)
-@pytest.mark.parametrize("way", WAYS)
-def test_concurrent_writers_and_deleters_do_not_fail(way: str, root: Path) -> None:
-    assert ast.literal_eval(run_writers(WRITE_AND_DELETE, way, root)) == [0] * 6
+@pytest.mark.parametrize(("way", "turns"), slow_but([("posix", 6), ("posix", 25), ("portable", 25)], ("posix", 6)))
+def test_concurrent_writers_and_deleters_do_not_fail(way: str, turns: int, root: Path) -> None:
+    assert ast.literal_eval(run_writers(WRITE_AND_DELETE, way, root, turns)) == [0] * 6
     assert_empty(root)
 
 
@@ -114,7 +114,7 @@ root = Path(sys.argv[1])
 async def write():
     view = LocalStore(root, retention=Retention(max_artifacts_per_session=5)).scoped(Scope(session="s"))
     most = 0
-    for turn in range(200):
+    for turn in range(int(sys.argv[2])):
         await view.put_bytes(b"%d" % turn)
         most = max(most, len(os.listdir(root / ".abp" / "meta")))
     return most
@@ -142,8 +142,9 @@ print(most, [os.waitpid(pid, 0)[1] for pid in pids])
 
 
 @pytest.mark.load
-def test_lists_and_checks_beside_a_writer_hide_no_artifact_and_report_no_problem(root: Path) -> None:
-    assert run_script(WRITE_WITH_RETENTION, root) == "5 [0, 0]\n"
+@pytest.mark.parametrize("turns", slow_but([30, 200], 30))
+def test_lists_and_checks_beside_a_writer_hide_no_artifact_and_report_no_problem(turns: int, root: Path) -> None:
+    assert run_script(WRITE_WITH_RETENTION, root, turns) == "5 [0, 0]\n"
 
 
 KILLED = """
@@ -201,9 +202,9 @@ print(counts)
 """
 
 
-@pytest.mark.load
+@pytest.mark.slow
 @pytest.mark.fault(41)
-@pytest.mark.parametrize(("way", "writers"), slow_but([("posix", 40), ("posix", 200), ("portable", 40)], ("posix", 40)))
+@pytest.mark.parametrize(("way", "writers"), [("posix", 200), ("portable", 40)])
 def test_killed_writers_leave_no_partial_artifacts(
     way: str, writers: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

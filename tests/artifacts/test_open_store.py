@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.support.local_store import run_script
 from transports.artifacts import LocalStore, MemoryStore, NoneStore, open_store
 from transports.errors import StoreUnavailable, UsageError
 
@@ -149,20 +148,3 @@ async def test_missing_credentials_of_bucket_are_reported(monkeypatch: pytest.Mo
         async with open_store("s3://bucket/prefix") as store:
             with pytest.raises(StoreUnavailable, match="no credentials were found; set AWS_ACCESS_KEY_ID"):
                 await store.put_bytes(b"x")
-
-
-@pytest.mark.load
-def test_object_store_error_names_missing_package() -> None:
-    script = """
-import sys
-import time
-sys.modules["obstore"] = None
-from transports.artifacts import open_store
-from transports.errors import ABPError
-try:
-    open_store("s3://bucket/prefix")
-except ABPError as error:
-    print(error.code, error.message)
-"""
-    printed = run_script(script)
-    assert "INVALID_PARAMS" in printed and "pip install 'abp-transports[cloud]'" in printed

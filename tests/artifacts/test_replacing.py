@@ -32,7 +32,7 @@ def again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_remove_left_once", remove_abandoned_files)
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_leftovers_of_killed_copy_are_removed_by_next_copy(tmp_path: Path) -> None:
     run_script(_COPY, tmp_path / "a", "killed")
     (left,) = names(tmp_path)

@@ -31,7 +31,7 @@ async def test_verified_file_reads_across_chunks_like_plain_file(tmp_path: Path)
     ref, _ = await stored(tmp_path, content)
     plain = io.BytesIO(content)
     with ref.open() as file:
-        for _ in range(200):
+        for _ in range(60):
             offset, size = chance.randrange(len(content) + 1000), chance.choice((0, 1, 100, MB - 1, MB, MB + 1, 2 * MB))
             assert file.seek(offset) == plain.seek(offset)
             assert file.read(size) == plain.read(size) and file.tell() == plain.tell()
@@ -101,7 +101,7 @@ async def test_grown_file_is_not_read_past_its_size(tmp_path: Path) -> None:
 
 
 async def test_verified_open_keeps_one_chunk_in_memory(tmp_path: Path) -> None:
-    ref, _ = await stored(tmp_path, bytes(32 * MB))
+    ref, _ = await stored(tmp_path, bytes(8 * MB))
     tracemalloc.start()
     try:
         with ref.open() as file:

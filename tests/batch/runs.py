@@ -13,6 +13,10 @@ from transports.artifacts import ArtifactRef
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger._schema import Counts, Leased, Settlement
 
+#: For tests whose statements `make test` runs in PostgreSQL, too; `make slow` runs the others.
+both_databases = pytest.mark.parametrize(
+    "place", ["sqlite", pytest.param("postgresql", marks=pytest.mark.load)], indirect=True
+)
 REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.batch.runs import done, filled, numbers
+from tests.batch.runs import both_databases, done, filled, numbers
 from transports.batch._jobs import Job, State
 from transports.batch.ledger._ledger import Addition, Ledger, open_ledger, open_view
 from transports.batch.ledger._reads import FINAL, JobQuery
@@ -35,6 +35,7 @@ async def run_all(ledger: Ledger, *, failing: Iterable[int] = ()) -> int:
     )
 
 
+@both_databases
 async def test_duplicate_input_lines_get_rows_but_run_once(place: str) -> None:
     given = [line("a", 1, team="red"), line("b", 1, team="blue"), line("c", 2), line("c", 2)]
     async with await filled(place, given) as ledger:
@@ -69,9 +70,9 @@ async def test_duplicate_input_lines_get_rows_but_run_once(place: str) -> None:
 
 async def test_copies_and_jobs_are_paged_in_input_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.batch.ledger._ledger._CHUNK", 90)
-    given = [line(str(n), n if n % 3 else 0) for n in range(700)] + [line(str(n), 1) for n in range(700, 1000)]
+    given = [line(str(n), n if n % 3 else 0) for n in range(280)] + [line(str(n), 1) for n in range(280, 400)]
     async with await filled(str(tmp_path), given) as ledger:
-        assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(1000)]
+        assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(400)]
 
 
 async def test_job_search_by_copy_id_finds_copy_and_shared_job(place: str) -> None:
@@ -124,6 +125,7 @@ def test_existing_lines_are_looked_up_by_key() -> None:
         assert [look for look in cursor.looks if look not in inputs and "key=?" not in look] == []
 
 
+@both_databases
 async def test_corrected_line_replaces_failed_line_with_same_id(place: str) -> None:
     given = [line("good", 0), line("bad", 1), line("worse", 2), line("twin", 2), line(None, 3), line("good", 4)]
     async with await filled(place, given) as ledger:

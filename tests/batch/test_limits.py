@@ -1,4 +1,4 @@
-"""Limits of a run over twenty seconds of a held clock: hosts of different speed, one that refuses, one that hangs."""
+"""Limits of a run over ten seconds of a held clock: hosts of different speed, one that refuses, one that hangs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transports.batch.ledger._ledger import Ledger
 from transports.batch.ledger._schema import Leased, Settlement
 from transports.errors import CallTimeout, CapabilityError
 
-SECONDS = 20.0
+SECONDS = 10.0
 RATE, PER_HOST = 100.0, 4
 #: Seconds that a call takes, by host.
 TAKES = {"fast": 0.001, "middle": 0.05, "slow": 0.4, "refuses": 0.005, "hangs": 5.0}
@@ -183,12 +183,12 @@ def require_pauses(apps: Apps, pause: float) -> None:
 
 @pytest.mark.load
 def test_rate_and_per_host_limits_hold_across_different_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [Job("do", {"n": n}, host) for n in range(1500) for host in TAKES]
+    jobs = [Job("do", {"n": n}, host) for n in range(800) for host in TAKES]
     options = RunOptions(concurrency=20, per_host=PER_HOST, rate=RATE, deadline=SECONDS)
     apps, queue = simulate(monkeypatch, jobs, options)
     sent = sorted(moment for moments in apps.sent.values() for moment in moments)
     assert 0.95 <= len(sent) / (RATE * SECONDS) <= 1.05
-    assert max(most_in(sent, seconds) / (RATE * seconds) for seconds in (3.0, 5.0, 10.0)) <= 1.05
+    assert max(most_in(sent, seconds) / (RATE * seconds) for seconds in (3.0, 5.0)) <= 1.05
     assert max(apps.most.values()) == PER_HOST
     for host in ("slow", "hangs"):  # their limit is used, too
         assert apps.busy[host] >= 0.95 * PER_HOST * SECONDS, host

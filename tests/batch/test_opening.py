@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.batch.runs import done, filled, jobs
+from tests.batch.runs import both_databases, done, filled, jobs
 from tests.support.postgres_server import run_url
 from tests.support.rows import each_row
 from transports._internal.database import PostgresUrl
@@ -30,6 +30,7 @@ def psycopg_of(place: str) -> Any:
     return psycopg.connect(re.sub(r"[?&]run=[^&]*", "", place), autocommit=True)
 
 
+@both_databases
 async def test_run_without_jobs_cannot_be_reopened(place: str) -> None:
     async with open_ledger(place) as ledger:
         with pytest.raises(LedgerError, match=r"has no jobs; .* `abp batch run`"):

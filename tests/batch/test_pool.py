@@ -312,7 +312,7 @@ async def test_a_successor_serves_before_its_predecessor_drains(world: World) ->
 
 async def test_browser_recycling_does_not_affect_jobs(world: World) -> None:
     async with world.pool(2, 2, recycle_after=10) as pool:
-        outcomes = [outcome async for outcome in pool.map(jobs(400))]
+        outcomes = [outcome async for outcome in pool.map(jobs(100))]
         assert {outcome.state for outcome in outcomes} == {State.SUCCEEDED}
         assert pool.stats().recycled["calls"] >= 2  # how many depends on how fast browsers start
     assert world.most_launching == 1 and world.most_browsers <= 2 + 3

@@ -90,7 +90,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-@pytest.mark.load
+@pytest.mark.slow
 async def test_run_in_read_only_folder_is_viewable(place: Path) -> None:
     runs = [place / name for name in ("whole", "left-over", "left-over-without-its-index")]
     await plant(runs[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.runs import REF, done, filled, jobs
+from tests.batch.runs import REF, both_databases, done, filled, jobs
 from transports.batch._jobs import Job, State
 from transports.batch.ledger import _reads
 from transports.batch.ledger._ledger import open_view
@@ -54,6 +54,7 @@ async def test_run_view_counts_jobs_and_follows_changes(place: str) -> None:
         await view.aclose()
 
 
+@both_databases
 async def test_jobs_are_filtered_by_state_code_and_text_in_pages(place: str) -> None:
     named = [Job("do", {"n": n, "text": f"Größe_{n}%"}, f"http://h{n % 2}.test/", f"id-{n}") for n in range(7)]
     large = Job("do", {"text": "x" * (300 << 10)}, id="large")

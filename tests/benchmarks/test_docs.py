@@ -76,7 +76,7 @@ def test_docs_program_reads_runs_and_writes_page(tmp_path: Path, monkeypatch: py
     assert line == "| a small call | a bare call | **0.80×** | 0.80×–0.90× | 0.85× |"
 
 
-@pytest.mark.load
+@pytest.mark.slow
 async def test_benchmark_store_is_intact_and_built_once(tmp_path: Path) -> None:
     bench = Bench("", None, tmp_path / "one", quick=True, shared=tmp_path)
     root = await filled_store(bench, 2 * SESSIONS)

@@ -19,8 +19,6 @@ from transports.errors import ABPError
 
 pytestmark = pytest.mark.load
 
-#: `make fuzz` takes millions.
-_MUTATIONS = 200
 #: Bytes that one case may take at a time.
 _MAX_MEMORY = 16 << 20
 
@@ -32,12 +30,13 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.parametrize("mutations", [20, pytest.param(200, marks=pytest.mark.slow)])  # `make fuzz` takes millions
 @pytest.mark.parametrize("name", TARGETS)
-def test_fuzz_target_raises_only_own_errors_in_time(name: str) -> None:
+def test_fuzz_target_raises_only_own_errors_in_time(name: str, mutations: int) -> None:
     seeds, rng = read_corpus(name), random.Random(name)
     run_all(name, seeds)
     with untraced():  # what they reach, the corpus or another test reaches too
-        run_all(name, (mutate(rng, rng.choice(seeds), seeds) for _ in range(_MUTATIONS)))
+        run_all(name, (mutate(rng, rng.choice(seeds), seeds) for _ in range(mutations)))
 
 
 def run_all(name: str, inputs: Iterable[bytes]) -> None:

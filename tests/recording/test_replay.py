@@ -13,8 +13,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any
 import pytest
 
 import transports.sync
+from tests.support.eventually import eventually
 from transports import (
     CallTimeout,
     CapabilityError,
@@ -441,29 +440,14 @@ async def test_replay_accepts_truncated_last_line(
     assert f"ends in the middle of line {len(whole) + 1}" in caplog.text
 
 
-PROGRAM = """
-import asyncio, sys
-from tests.recording.test_replay import HANDLERS
-from transports import MemoryTransport, connect
-
-async def main():
-    async with connect("memory:", transport=MemoryTransport(HANDLERS), store="none:", record=sys.argv[1]) as app:
+async def test_recording_of_killed_process_is_readable(recorded: Make, replayed: Make, file: Path) -> None:
+    async with recorded() as app:
         await app.call("shout", {"text": "hi"})
-        print("half", flush=True)
-        await app.call("wait")
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.load
-async def test_recording_of_killed_process_is_readable(replayed: Make, file: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout and program.stdout.readline() == "half\n"
-        async with asyncio.timeout(20):
-            while b'"wait"' not in file.read_bytes().splitlines()[-1]:
-                await asyncio.sleep(0.01)
-        program.send_signal(signal.SIGKILL)
+        waiting = asyncio.ensure_future(app.call("wait"))
+        await eventually(lambda: b'"wait"' in file.read_bytes().splitlines()[-1])
+        at_its_death = file.read_bytes()
+        waiting.cancel()
+    file.write_bytes(at_its_death)
     async with replayed() as app:
         assert (await app.call("shout", {"text": "hi"})).data == {"text": "HI"}
         with pytest.raises(BadRecording, match="ends before the answer; record again, and let the program end"):

@@ -18,6 +18,7 @@ from opentelemetry.trace import INVALID_SPAN, StatusCode
 
 from tests.support.mcp_clients import ERAS, URL
 from tests.support.mcp_http import ANN, client_of, served
+from tests.support.slow import slow_but
 from tests.support.spans import Collector, Tree
 from transports import connect
 
@@ -37,7 +38,7 @@ def spans_of_trace(collector: Collector) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", slow_but(ERAS, ERAS[1]))
 async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
     era: str, tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +99,7 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", slow_but(ERAS, ERAS[1]))
 async def test_client_without_spans_continues_trace_by_meta_or_header(
     era: str, tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

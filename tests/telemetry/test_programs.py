@@ -50,7 +50,7 @@ async def shout(params: object, call: Call) -> object:
     return {"text": "A"}
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_call_does_not_import_opentelemetry() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run([sys.executable, "-c", WITHOUT], env=env, capture_output=True, text=True, check=True)
