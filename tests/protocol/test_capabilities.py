@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -22,27 +23,23 @@ ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
 
 
 @pytest.mark.parametrize(
-    "listed",
+    "wrapped",
     [
-        [ONE, "b"],
-        {"capabilities": [ONE, "b"]},
-        {"data": [ONE, "b"]},
-        {"data": {"capabilities": [ONE, "b"]}},
-        {"data": [ONE, "b"], "capabilities": ["c"]},
+        lambda listed: listed,
+        lambda listed: {"capabilities": listed},
+        lambda listed: {"data": listed, "capabilities": ["c"]},
+        lambda listed: {"data": {"capabilities": listed}},
     ],
 )
-def test_wrapped_capability_list_is_accepted(listed: object) -> None:
-    known = Capabilities().merge(listed)
+def test_wrapped_capability_list_is_accepted(wrapped: Callable[[object], object]) -> None:
+    known = Capabilities().merge(wrapped([ONE, "b", {"name": 5}, {"title": "a"}, 7]))
     assert [*known] == ["a", "b"] and known["a"].description == "old" and known["b"] == Capability(name="b")
+    assert not is_long(wrapped(["a"] * 3000)) and is_long(wrapped(["a"] * 3001))
 
 
 @each_row("listed", [None, 5, "a", {}, {"data": 5}, {"data": {"data": ["a"]}}])
 def test_non_list_capabilities_yield_none(listed: object) -> None:
     assert [*Capabilities().merge(listed)] == []
-
-
-def test_entry_with_non_text_name_is_left_out() -> None:
-    assert [*Capabilities().merge([{"name": 5}, {"title": "a"}, 7, "b"])] == ["b"]
 
 
 def test_unknown_name_error_lists_similar_names() -> None:
@@ -66,12 +63,6 @@ def test_lookup_error_lists_or_suggests_known_names() -> None:
             known[name]
         assert raised.value.args == (f"there is no capability {name!r}{end}",)
     assert known.get("x") is None
-
-
-def test_dissimilar_capability_is_not_suggested() -> None:
-    with pytest.raises(CapabilityError) as raised:
-        find_capability("Editor", "x", Capabilities().merge(["export.pdf", "delete.all"]))
-    assert raised.value.alternatives == ()
 
 
 def test_later_capability_fields_win_and_null_is_missing() -> None:
@@ -130,22 +121,12 @@ def test_first_5_unnamed_capabilities_are_logged(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize(("others", "found"), [(4999, True), (5000, False)])
 def test_suggestions_search_at_most_5000_names(others: int, found: bool) -> None:
-    known = Capabilities().merge([*(f"{n:040}" for n in range(others)), "export.pdf"])
+    known = Capabilities().merge([*(f"n{n:040}" for n in range(others)), "export.pdf"])
     error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "export.pfd", known)
     assert (error.alternatives == ("export.pdf",)) is found
     assert ("did you mean export.pdf?" in error.message) is found
-
-
-def test_capability_list_is_long_above_3000_entries() -> None:
-    assert not is_long(["a"] * 3000) and is_long(["a"] * 3001)
-    assert not is_long({"data": {"capabilities": ["a"] * 3000}}) and is_long({"data": {"capabilities": ["a"] * 3001}})
-
-
-@pytest.mark.parametrize(("others", "first"), [(4999, "a"), (5000, "n00000")])
-def test_suggestions_consider_only_first_5000_names(others: int, first: str) -> None:
-    known = Capabilities().merge([*(f"n{n:05}" for n in range(others)), "a"])
     error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "zzzzzzzz", known)
-    assert f"the app has {first}, " in error.message and error.message.count(",") == 7
+    assert ("the app has export.pdf, " in error.message) is found and error.message.count(",") == 7
 
 
 def test_error_names_up_to_8_alternatives_and_3_requirements() -> None:

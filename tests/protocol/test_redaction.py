@@ -18,6 +18,9 @@ JSON = st.recursive(
 )
 
 
+_JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0"
+
+
 @pytest.mark.requirement("R4-15d")
 @each_row(
     ("text", "left"),
@@ -35,12 +38,15 @@ JSON = st.recursive(
         ("use Bearer abc123-def456 here", "use Bearer <redacted> here"),
         ("got Basic dXNlcjpwYXNzd29yZA== from it", "got Basic <redacted> from it"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig-n_ature1", "<redacted>"),
-        ("sent Authorization: Basic dXNlcjpwYXNz and left", "sent Authorization: <redacted> and left"),
+        (f"a.b.{_JWT}.sig: x-{_JWT}..c", "a.b.<redacted>: x-<redacted>.c"),
+        ("?token=a&key=b&x=1&sig=c", "?token=<redacted>&key=<redacted>&x=1&sig=<redacted>"),
+        ("a.eyJabcdefgh.12345678", "a.eyJabcdefgh.12345678"),
+        ("a.eyJabcdefgh.12345678.x.b", "a.<redacted>.b"),
+        ("x-api-key: abc", "x-api-key: <redacted>"),
+        *((f"{word} dXNlcjpw1x", f"{word} <redacted>") for word in ("BASIC", "bas\u0131c", "ba\u017fic", "BAS\u0130C")),
         ("curl -H 'authorization: Bearer abcdefgh' u", "curl -H 'authorization: <redacted>' u"),
         ('log: Proxy-Authorization: Digest username="a", x', "log: Proxy-Authorization: <redacted>"),
         ("-H 'Cookie: sid=abc; theme=dark' -v", "-H 'Cookie: <redacted>' -v"),
-        ("-H 'X-Api-Key: abcdef' -v", "-H 'X-Api-Key: <redacted>' -v"),
-        ("https://a.test/f?pin=1234&x=1&sessionId=ab", "https://a.test/f?pin=<redacted>&x=1&sessionId=<redacted>"),
     ],
 )
 def test_secrets_in_text_are_redacted(text: str, left: str) -> None:
@@ -99,14 +105,6 @@ def test_secret_fields_are_redacted_and_keep_shape() -> None:
 def test_redaction_is_idempotent(tree: object) -> None:
     once = Redactor().redact_tree(tree)
     assert Redactor().redact_tree(once) == once
-
-
-@given(st.text(alphabet="abcdefgh0123-_.", min_size=8))
-def test_nested_passwords_are_redacted(secret: str) -> None:
-    tree = {"password": secret, "deep": [{"url": f"http://a/?token={secret}"}, {"auth": {"token": secret}}]}
-    assert f"={secret}" not in str(Redactor().redact_tree(tree)) and f"'{secret}'" not in str(
-        Redactor().redact_tree(tree)
-    )
 
 
 @each_row(
@@ -185,11 +183,6 @@ def test_text_resembling_secret_field_is_not_redacted(text: str) -> None:
     assert Redactor().redact_tree(text) == text
 
 
-@pytest.mark.parametrize("word", ["basic", "BASIC", "bas\u0131c", "ba\u017fic", "BAS\u0130C"])
-def test_basic_credentials_are_redacted_in_every_spelling(word: str) -> None:
-    assert Redactor().redact_text(f"{word} dXNlcjpw1x") == f"{word} {REDACTED}"
-
-
 @each_row(
     ("start", "repeated", "end"),
     [
@@ -224,24 +217,6 @@ def test_redaction_time_is_proportional_to_length(start: str, repeated: str, end
     assert time.thread_time() - began < 1.0  # quadratic time would be 3 s to minutes
 
 
-def test_jwts_are_redacted_among_dotted_words() -> None:
-    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0"
-    assert Redactor().redact_text(f"a.b.{token}.sig: x-{token}..c") == f"a.b.{REDACTED}: x-{REDACTED}.c"
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("?token=a", "?token=<redacted>"),
-        ("?token=a&key=b&x=1&sig=c", "?token=<redacted>&key=<redacted>&x=1&sig=<redacted>"),
-        ("a.eyJabcdefgh.12345678", "a.eyJabcdefgh.12345678"),
-        ("a.eyJabcdefgh.12345678.x.b", "a.<redacted>.b"),
-    ],
-)
-def test_every_secret_in_text_is_redacted(text: str, left: str) -> None:
-    assert Redactor().redact_text(text) == left
-
-
 def test_values_of_every_kind_are_redacted() -> None:
     secret, left = "Bearer abc12345", "Bearer <redacted>"
     assert Redactor().redact_tree([secret, (secret, 5), {5: secret, "a": [secret]}]) == [
@@ -254,28 +229,13 @@ def test_values_of_every_kind_are_redacted() -> None:
     assert Redactor().redact_tree({"inputSchema": described}) == {"inputSchema": described_left}
 
 
-def test_extra_redaction_names_and_patterns_ignore_case() -> None:
-    redactor = Redactor(["Pin", "x-y"], [r"card \d+"])
-    assert redactor.redact_tree({"my_PIN": "1", "pinned": "2", "aXY": 3}) == {
-        "my_PIN": REDACTED,
-        "pinned": "2",
-        "aXY": REDACTED,
-    }
-    assert redactor.redact_text("CARD 12 and ?myPin=1&pinned=2") == f"{REDACTED} and ?myPin={REDACTED}&pinned=2"
-
-
 def test_overly_deep_values_are_redacted() -> None:
     deep: object = "s3cr3t"
     for _ in range(5000):
         deep = [deep]
-    redactor = Redactor()
-    assert redactor.redact_tree(deep) == "<redacted>"
-    assert redactor.redact_tree({"a": 1, "token": "x", "b": deep, "password": deep}) == {
-        "a": 1,
-        "token": "<redacted>",
-        "b": "<redacted>",
-        "password": "<redacted>",
-    }
+    assert Redactor().redact_tree(deep) == REDACTED
+    tree = {"a": 1, "token": "x", "b": deep, "password": deep}
+    assert Redactor().redact_tree(tree) == {**dict.fromkeys(tree, REDACTED), "a": 1}
 
 
 @pytest.mark.parametrize(
@@ -292,12 +252,10 @@ def test_only_long_enough_credentials_are_redacted(secret: str, short: str) -> N
     assert Redactor().redact_text(short) == short
 
 
-def test_redaction_pattern_replaces_secret_group_or_whole_match() -> None:
-    redactor = Redactor(patterns=[r"pin(?P<secret>\d+)?!", r"card \d+", r"(?P<other>seat) 1"])
-    assert redactor.redact_text("pin12! pin! card 12 seat 1") == f"pin{REDACTED}! {REDACTED} {REDACTED} {REDACTED}"
-    assert redactor.redact_text("see pin12!") == f"see pin{REDACTED}!"
-
-
-def test_bare_header_and_long_key_are_redacted() -> None:
-    assert Redactor().redact_text("x-api-key: abc") == f"x-api-key: {REDACTED}"
-    assert Redactor().is_secret("x" * 64 + "_Api-Key") and not Redactor().is_secret("x" * 64 + "_Passwort")
+def test_own_names_and_patterns_are_redacted() -> None:
+    redactor = Redactor(["Pin", "x-y"], [r"pin(?P<secret>\d+)?!", r"card \d+", r"(?P<other>seat) 1"])
+    assert redactor.redact_text("pin12! pin! CARD 12 seat 1") == f"pin{REDACTED}! {REDACTED} {REDACTED} {REDACTED}"
+    tree = {"my_PIN": "1", "pinned": "2", "aXY": 3}
+    assert redactor.redact_tree(tree) == {"my_PIN": REDACTED, "pinned": "2", "aXY": REDACTED}
+    assert redactor.redact_text("?myPin=1&pinned=2") == f"?myPin={REDACTED}&pinned=2"
+    assert redactor.is_secret("x" * 64 + "_Api-Key") and not redactor.is_secret("x" * 64 + "_Passwort")

@@ -19,6 +19,7 @@ from transports.protocol._params import prepare_params
 from transports.protocol._strict_json import decode_json, encode_json
 from transports.protocol.schema import check_output, check_params, unnamed_params
 
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 EXPORT: dict[str, object] = {
     "type": "object",
     "properties": {
@@ -48,6 +49,13 @@ def test_schema_error_names_path_of_fault() -> None:
     fault = "params.options.margin: -1 is less than the minimum of 0"
     assert (error.code, error.message) == ("INVALID_PARAMS", f"export.pdf: {fault}")
     assert error.details == {"path": "options.margin", "faults": [fault]}
+    error = refused(EXPORT, {"fromat": "A4", "options": {"margn": 1}})
+    words = "which its inputSchema does not name; did you mean"
+    assert error.message == (
+        'export.pdf: params: "format" is a required property; '
+        "params.options: Additional properties are not allowed ('margn' was unexpected); "
+        f"you gave 'fromat', {words} 'format'?; you gave 'options.margn', {words} 'options.margin'?"
+    )
 
 
 def test_at_most_five_errors_are_listed() -> None:
@@ -102,23 +110,14 @@ def test_faults(schema: Mapping[str, object], params: object, fault: str) -> Non
     assert refused(schema, params).details["faults"] == [fault]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "params"),
     [
         ({}, {"a": object()}),
         (EXPORT, {"format": "A4", "unknown": 1}),
         ({"properties": {"a": {"format": "email", "x-unknown": 7}}}, {"a": "none"}),
-        (
-            {
-                "$schema": "http://json-schema.org/draft-07/schema#",
-                "anyOf": [{"properties": {"a": {"format": "email"}}}],
-            },
-            {"a": "none"},
-        ),
-        (
-            {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"contentEncoding": "base64"}}},
-            {"a": "!"},
-        ),
+        ({"$schema": DRAFT_7, "anyOf": [{"properties": {"a": {"format": "email"}}}]}, {"a": "none"}),
+        ({"$schema": DRAFT_7, "properties": {"a": {"contentEncoding": "base64"}}}, {"a": "!"}),
     ],
 )
 def test_params_matching_schema_are_accepted(schema: Mapping[str, object], params: object) -> None:
@@ -128,8 +127,7 @@ def test_params_matching_schema_are_accepted(schema: Mapping[str, object], param
 def test_json_schema_draft_defaults_to_newest() -> None:
     items = {"properties": {"a": {"items": [{"type": "string"}]}}}
     assert "cannot be used" in check_params("a", items, {"a": [1]})[0]  # a list here is of the older drafts
-    older = {"$schema": "http://json-schema.org/draft-07/schema#", **items}
-    assert refused(older, {"a": [1]}).details["path"] == "a.0"
+    assert refused({"$schema": DRAFT_7, **items}, {"a": [1]}).details["path"] == "a.0"
 
 
 def test_values_in_schema_errors_are_truncated() -> None:
@@ -157,7 +155,6 @@ OPEN: dict[str, object] = {"properties": {"format": {}}, "additionalProperties":
         ({"properties": {"format": {}}, "anyOf": [{"properties": {"html": {}}}]}, {"html": 1}, []),
         ({"properties": {"format": {}}, "required": ["html"]}, {"html": 1}, []),
         ({"properties": {"format": OPEN}}, {"format": {"fromat": 1}}, []),
-        ({"properties": {}, "required": ["a"]}, {"a": 1, "b": 1}, []),
         ({"properties": {"image": {"properties": {"content": {}, "mimeType": {}}}}}, {"image": {"size": 1}}, []),
         ({"properties": {"a": 1, "b": {"required": 7, "allOf": [None], "$ref": "#/no"}}}, {"a": {"x": 1}}, 0),
         ({"properties": {f"p{n}": {} for n in range(9000)}}, {"p1": {"x": 1}, "x": 1}, 1),
@@ -169,16 +166,6 @@ def test_unknown_parameter_gets_hint(schema: Mapping[str, object], params: objec
         assert found == [hint.format("which its inputSchema does not name") for hint in hints]
     else:
         assert len(found) == hints
-
-
-def test_missing_param_error_names_similar_given_param() -> None:
-    error = refused(EXPORT, {"fromat": "A4", "options": {"margn": 1}})
-    words = "which its inputSchema does not name; did you mean"
-    assert error.message == (
-        'export.pdf: params: "format" is a required property; '
-        "params.options: Additional properties are not allowed ('margn' was unexpected); "
-        f"you gave 'fromat', {words} 'format'?; you gave 'options.margn', {words} 'options.margin'?"
-    )
 
 
 # --- content ----------------------------------------------------------------------------------------------------------
@@ -265,15 +252,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=10,
 )
-VALID = st.fixed_dictionaries(
-    {"format": st.sampled_from(["A4", "Letter"])},
-    optional={
-        "file": TEXT,
-        "options": st.fixed_dictionaries(
-            {}, optional={"margin": st.floats(0, 1e9), "pages": st.lists(st.integers(), max_size=3)}
-        ),
-    },
-)
 KEYWORDS = [
     "type",
     "properties",
@@ -293,33 +271,6 @@ SCHEMAS = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=4),
     max_leaves=12,
 )
-
-
-@given(VALID)
-def test_valid_parameters_never_fail(params: dict[str, object]) -> None:
-    assert check_params("a", EXPORT, params) == []
-
-
-@given(VALID, st.lists(st.sampled_from(["margin", "pages", "format", "extra"]), min_size=1))
-def test_schema_fault_paths_are_exact(params: dict[str, object], wrong: list[str]) -> None:
-    spoilt: dict[str, object] = {"format": "A4", "options": {}, **params}
-    options = spoilt["options"]
-    assert isinstance(options, dict)
-    expected = set()
-    for name in wrong:
-        if name == "format":
-            spoilt["format"] = "A5"
-            expected.add("params.format")
-        else:
-            options[name] = {"margin": -1, "pages": [0, "x"]}.get(name, 1)
-            expected.add(
-                {"margin": "params.options.margin", "pages": "params.options.pages.1"}.get(name, "params.options")
-            )
-    error = refused(EXPORT, spoilt)
-    faults = error.details["faults"]
-    assert isinstance(faults, list)
-    assert {fault.split(":")[0] for fault in faults} == expected
-    assert f"params.{error.details['path']}" in expected
 
 
 @given(st.dictionaries(st.sampled_from(KEYWORDS), SCHEMAS, max_size=4), JSON)
@@ -344,23 +295,15 @@ _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] *
         ({"type": "objekt"}, {}, "cannot be used"),
         ({"properties": {"a": {"type": "string", "required": True}}}, {"a": 1}, "cannot be used"),
         ({"properties": {"a": {"pattern": "(?=a)b"}}}, {"a": "x"}, 'is not a "regex"'),
-        ({"properties": {"a": {"pattern": "("}}}, {"a": "x"}, 'is not a "regex"'),
         ({"$schema": "urn:mine"}, {}, "Unknown meta-schema"),
         ({"$ref": "#/$defs/gone"}, {}, "cannot be used"),
-        ({"$ref": "#/%24defs/gone", "$defs": {}}, {}, "cannot be used"),
         ({"$ref": "https://u:p@example.com/s?token=t"}, {}, "$ref to https://example.com/s?… is not followed"),
         ({"$ref": "#named"}, {}, "is not followed"),
         ({"$dynamicRef": "#"}, {}, "$dynamicRef to # is not followed"),
         ({"$defs": {"a": {"$id": "urn:x", "$ref": "#/b"}}}, {}, "($id)"),
         ({"$ref": "#"}, {"a": 1}, "would take too long"),
         ({"$defs": {**_BOMB, "d40": {}}, "$ref": "#/$defs/d0"}, {}, "would take too long"),
-        ({"properties": {f"p{n}": {"pattern": "a"} for n in range(101)}}, {}, "more than 100 patterns"),
-        ({"patternProperties": {f"p{n}": {} for n in range(101)}}, {}, "more than 100 patterns"),
-        ({"enum": list(range(10_001))}, {}, "the schema has more than 10,000 values"),
-        ({"description": "x" * 300_000}, {}, "bytes, more than"),
         ({"a": "\ud800"}, {}, "not JSON"),
-        ({"type": "object"}, {"a": [0] * 100_001}, "the value has more than 100,000 values"),
-        ({"items": {"type": "string"}}, [0] * 9_000, "too large to list its faults"),
         ({"properties": {"a": {"type": "string"}}}, {"a": object()}, "Unsupported type"),
     ],
 )
@@ -371,27 +314,20 @@ def test_uncheckable_schema_is_a_warning(schema: Mapping[str, object], params: o
 
 
 @pytest.mark.fault(23)
-def test_a_recursive_schema_is_checked() -> None:
+def test_recursive_schema_is_checked_within_bounds() -> None:
+    def nested(levels: int) -> object:
+        return {"a": nested(levels - 1)} if levels else 1
+
     value = {"anyOf": [{"type": "string"}, {"items": {"$ref": "#/$defs/v"}, "type": "array"}]}
     schema = {"$defs": {"v": value}, "properties": {"a": {"$ref": "#/$defs/v"}}}
     assert check_params("a", schema, {"a": ["x", ["y", ["z"] * 500]]}) == []
     assert refused(schema, {"a": ["x", ["y", [1]]]}).details["path"] == "a"
-    tree = {"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": {"$ref": "#"}}
-    deep: object = {}
-    for _ in range(30):
-        deep = {"a": deep}
-    assert check_params("a", tree, deep) == []
-
-
-@pytest.mark.fault(23)
-def test_exponentially_recursive_schema_is_bounded() -> None:
-    schema = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
-    shallow: object = {"a": {"a": 1}}
-    deep: object = 1
-    for _ in range(40):
-        deep = {"a": deep}
-    assert refused(schema, shallow).details["path"] == "a.a"
-    assert "would take too long" in check_params("a", schema, deep)[0]
+    tree = {"type": "object", "properties": {"a": {"$ref": "#"}}}
+    prepared, _ = prepare_params(nested(64))  # the deepest that can be sent
+    assert refused(tree, prepared).details["path"] == ".".join("a" * 64)
+    twice = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
+    assert refused(twice, nested(2)).details["path"] == "a.a"
+    assert "would take too long" in check_params("a", twice, nested(40))[0]
 
 
 @pytest.mark.fault(23)
@@ -449,15 +385,6 @@ def test_deep_nesting_does_not_crash_process() -> None:
     build = "nested = {}\nfor n in range(100_000):\n    nested = {'n': nested}\n    if n == 99: short = nested\n"
     printed = alone(build + "\n".join(f"print({code}[0])" for code in reasons)).splitlines()
     assert all(reason in line for reason, line in zip(reasons.values(), printed, strict=True)), printed
-
-
-def test_deepest_sendable_params_are_checked() -> None:
-    schema = {"properties": {"n": {"$ref": "#"}}, "type": "object"}
-    params: object = 1
-    for _ in range(64):
-        params = {"n": params}
-    prepared, _ = prepare_params(params)
-    assert refused(schema, prepared).details["path"] == ".".join("n" * 64)
 
 
 def test_schema_is_parsed_once_for_repeated_checks(monkeypatch: pytest.MonkeyPatch) -> None:

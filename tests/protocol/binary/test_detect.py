@@ -13,7 +13,7 @@ import uuid
 from typing import cast
 
 import pytest
-from hypothesis import assume, example, given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tests.support.counted import counted_calls
 from tests.support.rows import each_row
@@ -27,7 +27,7 @@ from transports.errors import (
     UnsupportedBinary,
     UsageError,
 )
-from transports.protocol._find_content import Found, Place, find, find_values, replace_values
+from transports.protocol._find_content import Place, find, find_values, replace_values
 from transports.protocol._heuristics import MIN_GUESSED, Heuristics, Signature
 from transports.protocol.binary import BinaryData, Broken, Download, Encoded, Handle
 from transports.routing import Router
@@ -64,27 +64,7 @@ def fault(tree: object, field: str | None = None) -> ABPError:
 # --- descriptors (docs/protocol.md 9.2) -------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R0-4a", "R1-2a", "R1-4a", "R1-4d", "R1-4e")
-def test_documented_descriptor_is_detected() -> None:
-    tree = {
-        "document": {
-            "content": b64(PDF),
-            "mimeType": "application/pdf",
-            "encoding": "base64",
-            "size": len(PDF),
-            "filename": "export.pdf",
-            "pages": 3,
-        },
-        "pageCount": 12,
-    }
-    binary = one(tree, "document")
-    assert binary.read() == PDF
-    assert (binary.mime_type, binary.size, binary.filename) == ("application/pdf", len(PDF), "export.pdf")
-    assert binary.extra == {"pages": 3}
-
-
-@pytest.mark.requirement("R5-3b")
-@pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c", "R1-15a")
+@pytest.mark.requirement("R5-3b", "R0-4a", "R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-2a", "R1-4a", "R1-4c", "R1-15a")
 @each_row(
     ("content", "mime_type", "encoding", "expected"),
     [
@@ -93,11 +73,9 @@ def test_documented_descriptor_is_detected() -> None:
         ("YWJj", "image/png", "base64", b"abc"),
         ("YWJj", "application/octet-stream; x=1", None, b"abc"),
         ("YWJj", "image/png", "utf-8", b"YWJj"),
-        ("YWJj", "image/png", "UTF8", b"YWJj"),
         # 2. or the encoding is base64, for any type
         ("YWJj", "text/html", "base64", b"abc"),
         ("YWJj", "text/html; charset=utf-8", "BASE64", b"abc"),
-        ("YWJj", "application/json", "base64", b"abc"),
         ("_-_-", "text/html", "base64url", b"\xff\xef\xfe"),
         ("_-_-", "text/html", "base64_url", b"\xff\xef\xfe"),
         ("YWJj", "no type", "base64", b"abc"),
@@ -105,8 +83,6 @@ def test_documented_descriptor_is_detected() -> None:
         # 3. or the encoding is utf-8, for any type
         ("YWJj", "text/html", "utf-8", b"YWJj"),
         ("héllo 世界", "text/plain; charset=iso-8859-1", "UTF-8", "héllo 世界".encode()),
-        ("YWJj", "application/json", "Utf8", b"YWJj"),
-        ("", "text/plain", "utf-8", b""),
         # else it is data
         ("YWJj", "text/html", None, None),
         ("YWJj", "TEXT/HTML", "gzip", None),
@@ -115,15 +91,14 @@ def test_documented_descriptor_is_detected() -> None:
         ("YWJj", "no type", "utf-8", None),
         # text of a textual but binary type, without encoding, is taken as it stands
         ("<svg/>", "image/svg+xml", None, b"<svg/>"),
-        ("<a/>", "application/xml", None, b"<a/>"),
         ("f();", "application/x-javascript", None, b"f();"),
-        ("a: 1", "application/x-yaml", None, b"a: 1"),
         ("PHN2Zy8+", "image/svg+xml", None, b"<svg/>"),
         # data: URLs in the place of base64
         ("data:image/png;base64,YWJj", "image/png", None, b"abc"),
         ("data:image/png;base64,YWJj", "image/png", "base64", b"abc"),
         ("DATA:;charset=utf-8;BASE64,YWJj", "text/html", "base64", b"abc"),
         ("data:image/svg+xml,%3Csvg/%3E", "image/svg+xml", None, b"<svg/>"),
+        ("data:,", "text/csv", "base64", b""),
         ("data:image/png;base64,YWJj", "text/html", None, None),
         ("data:image/png;base64,YWJj", "image/png", "utf-8", b"data:image/png;base64,YWJj"),
     ],
@@ -137,71 +112,20 @@ def test_binary_data_is_recognised_and_decoded(
     )
 
 
-@pytest.mark.requirement("R1-4f")
+@pytest.mark.requirement("R1-4d", "R1-4e", "R1-4f")
 @pytest.mark.parametrize("more", [{"filename": "a.html"}, {"size": 3}, {"size": 3.0}, {"filename": "a", "size": 3}])
 def test_text_with_a_name_or_a_size_is_a_file(more: dict[str, object]) -> None:
     binary = one({"content": "<p>", "mimeType": "text/html", **more})
     assert (binary.read(), binary.mime_type, binary.filename) == (b"<p>", "text/html", more.get("filename"))
-
-
-@each_row(
-    "more",
-    [
-        pytest.param({"filename": "", "size": None}, id="empty fields"),
-        pytest.param({"filename": 7}, id="a name that is no text"),
-        pytest.param({"size": "12pt"}, id="the size of a font"),
-        pytest.param({"size": True}, id="a size that is no number"),
-        pytest.param({"filename": "a.html", "encoding": "gzip"}, id="an unknown encoding"),
-        pytest.param({"name": "a.html", "length": 3}, id="other fields"),
-    ],
-)
-def test_text_without_a_name_or_a_size_is_data(more: dict[str, object]) -> None:
-    assert find({"content": "<p>", "mimeType": "text/html", **more}) == []
-
-
-def test_data_url_in_text_field_is_decoded() -> None:
-    node = {"content": "data:text/csv;base64,YSxi", "mimeType": "text/csv", "size": 3}
-    assert one(node).read() == b"a,b"
-    assert one({"content": "data:,", "mimeType": "text/csv", "encoding": "base64"}).read() == b""
-    assert one({"downloadUrl": "data:,", "mimeType": "text/csv"}).read() == b""
-
-
-@pytest.mark.parametrize("size", [8, 9, 12])
-def test_text_size_counts_utf8_bytes(size: int) -> None:
-    node = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8"}
-    assert one({**node, "size": 13}).read().decode() == "héllo 世界"
-    with pytest.raises(SizeMismatch):
-        one({**node, "size": size}).read()
-
-
-@pytest.mark.parametrize("size", [-1, 2.5, 2**60])
-def test_impossible_size_is_rejected_for_text_too(size: float) -> None:
-    assert isinstance(fault({"content": "<p>", "mimeType": "text/html", "size": size}, ""), BadDescriptor)
+    assert one({"content": "data:text/csv;base64,PHA+", "mimeType": "text/csv", **more}).read() == b"<p>"
+    for size in (-1, 2.5, 2**60):
+        assert isinstance(fault({"content": "<p>", "mimeType": "text/html", **more, "size": size}, ""), BadDescriptor)
 
 
 @pytest.mark.parametrize("encoding", ["hex", 7, "", {"a": 1}, "x" * 100])
 def test_unknown_encoding_raises_bad_encoding(encoding: object) -> None:
     error = fault({"content": "00", "mimeType": "image/png", "encoding": encoding}, "")
     assert isinstance(error, BadEncoding) and "unknown encoding" in error.message and len(error.message) < 120
-
-
-@pytest.mark.requirement("R1-4b")
-@pytest.mark.parametrize("node", [{"content": "YWJj"}, {"mimeType": "image/png"}, {"content": 3, "mimeType": "a/b"}])
-def test_descriptor_requires_content_and_type(node: object) -> None:
-    assert find(node) == []
-
-
-@pytest.mark.parametrize("filename", [None, "", 7, ["a"]])
-def test_non_text_filename_is_ignored(filename: object) -> None:
-    assert one({"content": b"", "mimeType": "a/b", "filename": filename}).filename is None
-
-
-@pytest.mark.fault(24)
-def test_base64_is_decoded_strictly_on_read() -> None:
-    with pytest.raises(BadEncoding):
-        one({"content": "YWJ", "mimeType": "image/png", "encoding": "base64", "size": 2}).read()
-    with pytest.raises(SizeMismatch):
-        one({"content": "YWJj", "mimeType": "image/png", "encoding": "base64", "size": 4}).read()
 
 
 # --- content that is not text (docs/faults.md 26) ---------------------------------------------------------------------
@@ -243,12 +167,7 @@ def test_unreadable_content_error_includes_reason(tree: object) -> None:
 
 @each_row(
     "content",
-    [
-        {"type": "Buffer", "data": [37, 80, 68, 70]},
-        {"0": 37, "1": 80, "2": 68, "3": 70},
-        [37, 80, 68, 70],
-        {},
-    ],
+    [{"type": "Buffer", "data": [37, 80, 68, 70]}, {"0": 37, "1": 80, "2": 68, "3": 70}, [37, 80, 68, 70], {}],
 )
 def test_buffer_that_became_json_is_an_error(content: object) -> None:
     error = fault({"x": {"content": content, "mimeType": "application/pdf", "size": 4}}, "x")
@@ -258,11 +177,6 @@ def test_buffer_that_became_json_is_an_error(content: object) -> None:
         assert find({"content": content, "mimeType": mime_type, "size": 4}) == []
 
 
-@each_row("content", [None, ["page 1", "page 2"], {"title": "x"}, [[1, 2]], 5, []])
-def test_other_content_of_a_file_type_stays_data(content: object) -> None:
-    assert find({"content": content, "mimeType": "application/pdf"}) == []
-
-
 # --- references (docs/protocol.md 10) ---------------------------------------------------------------------------------
 
 
@@ -270,20 +184,17 @@ def reference(**fields: object) -> dict[str, object]:
     return {"downloadUrl": "https://app.example/d/1", "mimeType": "application/pdf", **fields}
 
 
-@pytest.mark.requirement("R5-3a", "R5-3b")
-@pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d", "R1-15a")
+@pytest.mark.requirement("R5-3a", "R5-3b", "R0-4d", "R1-2c", "R1-5a", "R1-5d", "R1-15a")
 def test_documented_reference_is_detected() -> None:
-    binary = one(
-        {"document": reference(size=52428800, filename="large.pdf", expiresAt=1707500000000, note="n")}, "document"
-    )
-    assert binary == BinaryData(
-        Download("https://app.example/d/1", 1707500000000.0), "application/pdf", 52428800, "large.pdf", {"note": "n"}
-    )
-
-
-@pytest.mark.parametrize("expires", [2**53 - 1, 1 - 2**53])
-def test_expiry_accepts_javascript_numbers(expires: int) -> None:
-    assert one(reference(expiresAt=expires)).content == Download("https://app.example/d/1", expires)
+    tree = {"document": reference(size=52428800, filename="large.pdf", expiresAt=1707500000000, note="n")}
+    content = Download("https://app.example/d/1", 1707500000000.0)
+    assert one(tree, "document") == BinaryData(content, "application/pdf", 52428800, "large.pdf", {"note": "n"})
+    for expires in (2**53 - 1, 1 - 2**53):
+        assert one(reference(expiresAt=expires)).content == Download("https://app.example/d/1", expires)
+    for url in ("/d/1", "d/1", "blob:https://app.example/1-2", "file:///etc/passwd"):
+        assert one(reference(downloadUrl=url)).content == Download(url)
+    for filename in (None, "", 7, ["a"]):
+        assert one(reference(filename=filename)).filename is None
 
 
 @pytest.mark.requirement("R1-6a", "R1-14a")
@@ -293,15 +204,23 @@ def test_download_url_takes_precedence_over_content() -> None:
     assert one(reference(downloadUrl="", content="YWJj", encoding="base64")).read() == b"abc"
 
 
-@pytest.mark.requirement("R1-5b")
-@pytest.mark.parametrize("fields", [{"mimeType": None}, {"mimeType": 3}, {"downloadUrl": 7}, {"downloadUrl": ""}])
-def test_reference_requires_url_and_type(fields: dict[str, object]) -> None:
-    assert find(reference(**fields)) == []
-
-
-@pytest.mark.parametrize("url", ["/d/1", "d/1", "blob:https://app.example/1-2", "file:///etc/passwd"])
-def test_detection_accepts_any_download_url(url: str) -> None:
-    assert one(reference(downloadUrl=url)).content == Download(url)
+@pytest.mark.requirement("R1-4b", "R1-5b")
+@each_row(
+    "tree",
+    [
+        *({"content": "YWJj"}, {"mimeType": "image/png"}, {"content": 3, "mimeType": "a/b"}),
+        *(reference(mimeType=None), reference(mimeType=3), reference(downloadUrl=7), reference(downloadUrl="")),
+        *({"content": "<p>", "mimeType": "text/html", "filename": name, "size": None} for name in ("", 7)),
+        *({"content": "<p>", "mimeType": "text/html", "size": size} for size in ("12pt", True)),
+        {"content": "<p>", "mimeType": "text/html", "filename": "a.html", "encoding": "gzip"},
+        *(
+            {"content": content, "mimeType": "application/pdf"}
+            for content in (None, ["page 1", "page 2"], {"title": "x"}, [[1, 2]], 5, [])
+        ),
+    ],
+)
+def test_object_without_all_of_a_descriptor_stays_data(tree: object) -> None:
+    assert find(tree) == []
 
 
 @each_row(
@@ -318,12 +237,6 @@ def test_detection_accepts_any_download_url(url: str) -> None:
 )
 def test_download_data_url_is_read_inline(url: str, expected: bytes) -> None:
     assert one(reference(downloadUrl=url)).read() == expected
-
-
-def test_download_data_url_is_decoded_strictly() -> None:
-    with pytest.raises(BadEncoding):
-        one(reference(downloadUrl="data:;base64,YWJj!")).read()
-    assert isinstance(fault(reference(downloadUrl="data:,\ud800")), BadEncoding)
 
 
 @pytest.mark.requirement("R1-5f", "R1-5g")
@@ -377,6 +290,13 @@ def test_unsupported_auth_error_does_not_show_it(auth: object) -> None:
 def test_invalid_expiry_raises_bad_descriptor(expires: object) -> None:
     error = fault(reference(expiresAt=expires))
     assert isinstance(error, BadDescriptor) and "expiresAt" in error.message and len(error.message) < 120
+
+
+def test_broken_data_url_is_an_error() -> None:
+    with pytest.raises(BadEncoding):
+        one(reference(downloadUrl="data:;base64,YWJj!")).read()
+    for tree in (reference(downloadUrl="data:,\ud800"), {"image": "data:,\ud800", "mimeType": "image/png"}):
+        assert isinstance(fault(tree), BadEncoding)
 
 
 # --- sizes (docs/faults.md 25) ----------------------------------------------------------------------------------------
@@ -475,11 +395,8 @@ def test_generic_content_keys_are_recognised(key: str) -> None:
 
 def test_flat_form_of_handle_or_broken_content_is_recognised() -> None:
     assert one({"image": Handle("1", 5), "mimeType": "image/png"}, "image").size == 5
-    assert isinstance(fault({"image": Broken("gone"), "mimeType": "image/png"}, "image"), UnsupportedBinary)
-
-
-def test_flat_file_form_keeps_filename() -> None:
     assert one({"image": BinaryData(b"a", None, 1, "a.png"), "mimeType": "image/png"}).filename == "a.png"
+    assert isinstance(fault({"image": Broken("gone"), "mimeType": "image/png"}, "image"), UnsupportedBinary)
 
 
 def test_content_beside_flat_form_is_found_separately() -> None:
@@ -504,31 +421,22 @@ PATH = "exports/2024/quarterly/reports/of/the/northern/region/with-all-of-its/at
         pytest.param("", id="nothing"),
         pytest.param("photo.png", id="file name"),
         pytest.param("photo", id="word"),
-        pytest.param("profile1", id="word that is base64"),
         pytest.param("avatars/users/12", id="path that is base64"),
         pytest.param("https://app.example/photo.png", id="URL"),
-        pytest.param("https://app.example/" + "a" * 300, id="long URL"),
-        pytest.param("//cdn/img/pictures", id="protocol-relative URL"),
         pytest.param("blob:https://app.example/550e8400-e29b-41d4-a716-446655440000", id="blob URL"),
         pytest.param(PATH, id="long path"),
         pytest.param(str(uuid.UUID(int=2**127 - 7)), id="UUID"),
-        pytest.param(uuid.UUID(int=2**127 - 7).hex, id="UUID without dashes"),
         pytest.param(hashlib.sha256(b"").hexdigest(), id="SHA-256 in hex"),
-        pytest.param(hashlib.sha512(b"").hexdigest(), id="SHA-512 in hex"),
         pytest.param(b64(hashlib.sha256(b"").digest()), id="SHA-256 in base64"),
-        pytest.param(b64(hashlib.sha512(b"").digest()), id="SHA-512 in base64"),
         pytest.param(f"sha384-{b64(hashlib.sha384(b'').digest())}", id="integrity"),
         pytest.param(NOISE.hex(), id="file in hex"),
         pytest.param(JWT, id="JWT"),
         pytest.param(WORDS, id="prose"),
-        pytest.param("".join(f"Wort{n}und" for n in range(20)) + "…", id="one long word"),
         pytest.param("図" * 400, id="not ASCII"),
         pytest.param(MINIFIED, id="minified JavaScript"),
         pytest.param('{"a":' * 100, id="JSON"),
         pytest.param("<svg><path/></svg>" * 20, id="SVG"),
-        pytest.param(None, id="null"),
         pytest.param(7, id="number"),
-        pytest.param(["a"], id="list"),
     ],
 )
 def test_flat_form_look_alikes_stay_data(value: object) -> None:
@@ -542,7 +450,6 @@ def test_flat_form_look_alikes_stay_data(value: object) -> None:
     [
         pytest.param({"name": "a.pdf", "mimeType": "application/pdf", "size": 1234}, id="file list"),
         pytest.param({"pdf": b64(NOISE), "mimeType": "pdf"}, id="no MIME type"),
-        pytest.param({"pdf": b64(NOISE), "mimeType": 7}, id="type is a number"),
         pytest.param({"pdf": b64(NOISE)}, id="no type"),
         pytest.param({"text": b64(NOISE), "mimeType": "text/plain"}, id="text"),
         pytest.param({"json": b64(NOISE), "mimeType": "application/json"}, id="JSON"),
@@ -563,14 +470,7 @@ def test_other_objects_with_a_type_stay_data(tree: object) -> None:
 
 
 @each_row(
-    "content",
-    [
-        pytest.param(b64(PDF)[:-3], id="one character too many"),
-        pytest.param(b64(PDF)[:2000] + "!" + b64(PDF)[2001:], id="junk"),
-        pytest.param(base64.encodebytes(PDF).decode(), id="line ends"),
-        pytest.param(b64(NOISE)[:401], id="cut, no signature"),
-        pytest.param(b64(NOISE)[:300] + "?" + b64(NOISE), id="junk, no signature"),
-    ],
+    "content", [b64(PDF)[:-3], base64.encodebytes(PDF).decode(), b64(NOISE)[:401], b64(NOISE)[:300] + "?" + b64(NOISE)]
 )
 @each_row("encoding", [{}, {"encoding": "base64"}])
 def test_broken_base64_in_flat_form_is_an_error(content: str, encoding: dict[str, str]) -> None:
@@ -583,10 +483,6 @@ def test_broken_base64_in_flat_form_is_an_error(content: str, encoding: dict[str
 def test_reading_content_of_wrong_size_raises_size_mismatch() -> None:
     with pytest.raises(SizeMismatch):
         one({"pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF) + 1}).read()
-
-
-def test_flat_data_url_with_lone_surrogate_raises() -> None:
-    assert isinstance(fault({"image": "data:,\ud800", "mimeType": "image/png"}, "image"), BadEncoding)
 
 
 # --- bare base64 (docs/protocol.md 9.6) -------------------------------------------------------------------------------
@@ -618,12 +514,10 @@ def test_long_base64_of_known_type_needs_no_descriptor(text: str) -> None:
         pytest.param(b64(PDF) + ".", id="and something else"),
         pytest.param("data:text/plain," + "a" * 2000, id="data URL of text"),
         pytest.param("data:image/x;base64," + b64(NOISE), id="data URL of something unknown"),
-        pytest.param(NOISE.hex(), id="hex"),
         pytest.param("deadbeef" * 300, id="more hex"),
         pytest.param(JWT * 3, id="JWTs"),
         pytest.param(WORDS, id="prose"),
         pytest.param(MINIFIED, id="minified JavaScript"),
-        pytest.param("a" * 3000, id="one letter"),
         pytest.param("%PDF-1.7" * 300, id="not encoded"),
         pytest.param("%PDF-1.7\n%âãÏÓ\n" * 100 + "%%EOF and more of this text" + "." * 1100, id="about PDF"),
         pytest.param("+_" * 2000, id="both alphabets"),
@@ -631,14 +525,6 @@ def test_long_base64_of_known_type_needs_no_descriptor(text: str) -> None:
 )
 def test_other_long_text_stays_data(text: str) -> None:
     assert find({"a": text, "b": [text]}) == []
-
-
-@given(st.text("0123456789abcdef", min_size=8, max_size=40), st.booleans())
-def test_hex_text_is_never_detected_as_file(start: str, upper: bool) -> None:
-    text = (start * 200)[:4000]
-    assume(not (upper and set(text) <= set("abcdef")))
-    assert find(text.upper() if upper else text) == []
-    assert find({"data": text, "mimeType": "image/png"}) == [] or set(text) <= set("abcdef")
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
@@ -685,41 +571,12 @@ async def test_large_table_makes_no_per_row_call_on_event_loop() -> None:
     assert calls.count < 1000
 
 
-def test_root_content_has_empty_field_name() -> None:
-    assert find(b"x") == [Found((), BinaryData(b"x"))]
-    assert find(b"x")[0].field == ""
-
-
 def test_a_dot_in_a_key_is_escaped() -> None:
     assert [found.field for found in find({"a.b": b"", "a": {"b": b""}, "a\\": {"b": b""}})] == [
         "a\\.b",
         "a.b",
         "a\\\\.b",
     ]
-
-
-@given(st.sets(st.lists(st.text("a.\\0", max_size=3), min_size=1, max_size=3).map(tuple), min_size=2))
-def test_field_names_are_unique_per_path(paths: set[Place]) -> None:
-    assert len({Found(path, BinaryData(b"")).field for path in paths}) == len(paths)
-
-
-def test_one_bad_binary_does_not_lose_others() -> None:
-    tree = {
-        "a": {"content": b"1", "size": -1},
-        "b": {"content": b"2", "mimeType": "image/png"},
-        "c": reference(auth="?"),
-        "d": {"image": b64(PNG), "mimeType": "image/png", "size": "?"},
-        "e": [Broken("gone"), b"3"],
-    }
-    found = {item.field: type(item.binary) for item in find(tree)}
-    assert found == {
-        "a": BadDescriptor,
-        "b": BinaryData,
-        "c": BadDescriptor,
-        "d.image": BadDescriptor,
-        "e.0": UnsupportedBinary,
-        "e.1": BinaryData,
-    }
 
 
 def nested(levels: int, leaf: object) -> object:
@@ -777,17 +634,12 @@ def test_every_binary_is_found_once_and_replaced_in_place(tree: object) -> None:
     assert leaves(after) == before | {item.path: f"ref {item.field}" for item in found}
 
 
-@given(TREES)
-def test_replacing_nothing_returns_same_tree(tree: object) -> None:
-    assert replace_values(tree, {}) is tree
-    assert replace_values(tree, {(): 1}) == 1
-
-
 def test_replace_shares_untouched_subtrees() -> None:
     tree = {"a": [1, [2]], "b": {"c": 3}, "t": (1, 2)}
     copy = cast(dict[str, object], replace_values(tree, {("a", 0): "x", ("t", 1): "y"}))
     assert copy == {"a": ["x", [2]], "b": {"c": 3}, "t": [1, "y"]}
     assert copy["b"] is tree["b"] and cast(list[object], copy["a"])[1] is tree["a"][1]  # type: ignore[index]
+    assert replace_values(tree, {}) is tree and replace_values(tree, {(): 1}) == 1
 
 
 def test_binary_under_non_string_keys_is_found_and_replaced() -> None:
@@ -802,11 +654,6 @@ def test_replacing_missing_place_raises_key_error(place: Place) -> None:
         replace_values({"a": [1]}, {place: 0, ("a", 0): 0} if place[-1] != "x" else {place: 0})
 
 
-def test_content_text_is_not_in_repr() -> None:
-    assert "secret" not in repr(find({"content": "secret", "mimeType": "image/png"}))
-    assert isinstance(one({"content": "secret", "mimeType": "image/png"}).content, Encoded)
-
-
 # --- guesses by themselves --------------------------------------------------------------------------------------------
 
 
@@ -817,8 +664,9 @@ def test_base64_detection_validates_long_text_to_its_end() -> None:
     assert Heuristics().recognise(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
 
 
-def test_invalid_data_url_is_plain_text() -> None:
+def test_invalid_data_url_and_numbers_are_no_content() -> None:
     assert find({"text": "data:text/plain," + "a" * 2000 + "\ud800"}) == []
+    assert [found.path for found in find_values({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]
 
 
 def test_base64_detection_requires_min_chars() -> None:
@@ -877,10 +725,12 @@ def test_content_up_to_decode_limit_is_recognised() -> None:
 )
 def test_bitmap_or_icon_that_is_cut_is_not_recognised(content: bytes) -> None:
     """A bitmap says how long it is, and an icon where its picture ends: that is compared with what is there."""
-    whole, cut = b64(content), b64(content[:-6])
-    kept = Heuristics().recognise(whole)
+    kept = Heuristics().recognise(b64(content))
     assert kept is not None and kept.content == content
-    assert Heuristics().recognise(cut) is None
+    assert Heuristics().recognise(b64(content[:-6])) is None
+    if content.startswith(b"BM"):
+        assert Heuristics().recognise(content.decode("latin-1")) is not None
+        assert Heuristics().recognise((content + b"\0").decode("latin-1")) is None
 
 
 def test_custom_signature_matches_within_first_4096_bytes() -> None:
@@ -892,25 +742,17 @@ def test_custom_signature_matches_within_first_4096_bytes() -> None:
             assert found is not None and found.mime_type == "a/b"
 
 
-def test_gzip_without_data_or_with_reserved_flag_is_not_recognised() -> None:
-    def recognised(flags: int, length: int) -> bool:
-        text = (
-            "data:application/gzip;x="
-            + "x" * 980
-            + ";base64,"
-            + b64(b"\x1f\x8b\x08" + bytes([flags]) + bytes(length - 4))
-        )
-        return Heuristics().recognise(text) is not None
-
-    assert recognised(0x1F, 19) and recognised(0, 19)
-    assert not recognised(0, 18) and not recognised(0x20, 19)
-
-
-def test_jpeg_needs_more_than_three_signature_bytes() -> None:
-    start = "data:image/jpeg;x=" + "x" * 980 + ";base64,"
-    assert Heuristics().recognise(start + b64(b"\xff\xd8\xff")) is None
-    assert Heuristics().recognise(start + b64(b"\xff\xd8\xff\xbf")) is None
-    assert Heuristics().recognise(start + b64(b"\xff\xd8\xff\xc0")) is not None
+@each_row(
+    ("content", "known"),
+    [
+        *((b"\x1f\x8b\x08\x1f" + bytes(15), True), (b"\x1f\x8b\x08" + bytes(16), True)),
+        *((b"\x1f\x8b\x08" + bytes(15), False), (b"\x1f\x8b\x08\x20" + bytes(15), False)),
+        *((b"\xff\xd8\xff", False), (b"\xff\xd8\xff\xbf", False), (b"\xff\xd8\xff\xc0", True)),
+    ],
+)
+def test_short_gzip_or_jpeg_must_be_whole(content: bytes, known: bool) -> None:
+    text = f"data:a/b;x={'x' * 980};base64,{b64(content)}"
+    assert (Heuristics().recognise(text) is not None) is known
 
 
 def test_icon_picture_must_follow_directory() -> None:
@@ -935,12 +777,6 @@ def test_whole_pdf_needs_no_control_character() -> None:
     pdf = "%PDF-1.3\n%ºß¬à\n" + "0 0 obj\n" * 200 + "%%EOF\n"  # as jsPDF's output() gives it
     binary = Heuristics().recognise(pdf)
     assert binary is not None and (binary.read(), binary.mime_type) == (pdf.encode("latin-1"), "application/pdf")
-
-
-def test_binary_string_must_match_size_in_bitmap_header() -> None:
-    bitmap = b"BM" + struct.pack("<IHHI", 1200, 0, 0, 26) + bytes(1186)
-    assert Heuristics().recognise(bitmap.decode("latin-1")) is not None
-    assert Heuristics().recognise((bitmap + b"\0").decode("latin-1")) is None
 
 
 def test_mcp_block_content_is_found_in_its_standard_field() -> None:
@@ -968,7 +804,3 @@ def test_mcp_block_content_is_found_in_its_standard_field() -> None:
     assert find({"type": "resource", "resource": {"uri": "a", "blob": 5}}) == []
     (found,) = find([{"type": "image", "data": BinaryData(b"x", "image/gif"), "mimeType": "image/png"}])
     assert found.binary == BinaryData(b"x", "image/png") and found.path == (0, "data")
-
-
-def test_numbers_are_not_content() -> None:
-    assert [found.path for found in find_values({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]
