@@ -67,20 +67,11 @@ def test_server_settings_override_general_and_preset() -> None:
     ("text", "message"),
     [
         ("routing = 3", "abp.toml: routing: must be a table, [routing]"),
-        (
-            "[routing]\nmax_inline_charz = 1",
-            "routing.max_inline_charz: unknown; did you mean max_inline_chars?",
-        ),
+        ("[routing]\nmax_inline_charz = 1", "routing.max_inline_charz: unknown; did you mean max_inline_chars?"),
         ("[routing]\ntransformer = 'os:system'", "abp.toml: routing.transformer: unknown"),
-        (
-            "[routing.servers.a]\nmax_texts = 'x'",
-            "routing.servers.a.max_texts: Input should be a valid integer",
-        ),
+        ("[routing.servers.a]\nmax_texts = 'x'", "routing.servers.a.max_texts: Input should be a valid integer"),
         ("[routing.servers.a]\nmax_texts = -1", "abp.toml: routing.servers.a: RoutingPolicy: max_texts must not be"),
-        (
-            "[routing.servers.a]\npreset = 'b'",
-            "routing.servers.a.preset: no preset is called 'b'; there are abp",
-        ),
+        ("[routing.servers.a]\npreset = 'b'", "routing.servers.a.preset: no preset is called 'b'; there are abp"),
         ("[routing.agent]\nmax_chars = 3", "abp.toml: routing.agent.max_chars: Unexpected keyword argument"),
         ("[[routing.tool_fields.x]]\npath = '$.a['", "abp.toml: routing: '$.a[' is not a JSONPath"),
         ("[[routing.tool_fields.x]]\nmime_type = 'a/b'", "abp.toml: routing.tool_fields.x.0.path: Field required"),

@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from transports import JSONValue, LocalStore, NoneStore, Router, RoutingPolicy
-from transports.errors import (
-    BadEncoding,
-    SizeMismatch,
-    StoreFull,
-    UnsupportedBinary,
-    UsageError,
-)
+from transports.errors import BadEncoding, SizeMismatch, StoreFull, UnsupportedBinary, UsageError
 from transports.protocol.binary import BinaryData, Broken, Encoded
 from transports.routing import Result
 

@@ -374,12 +374,7 @@ def good(**data: object) -> dict[str, object]:
     ],
 )
 async def test_invalid_elicitation_answer_fails_app_and_caller(
-    app_of: Connect,
-    method: str,
-    params: dict[str, object],
-    answer: Any,
-    fault: str,
-    caplog: pytest.LogCaptureFixture,
+    app_of: Connect, method: str, params: dict[str, object], answer: Any, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The result has a warning; an app that gives up, however it says so, is not the cause of the caller's error."""
     seen: list[Mapping[str, Any]] = []

@@ -170,9 +170,7 @@ async def test_slow_callback_drops_oldest_values_with_one_warning(
 
 
 @pytest.mark.load
-async def test_waiting_gives_up_on_stuck_but_not_slow_callback(
-    callbacks: Callbacks,
-) -> None:
+async def test_waiting_gives_up_on_stuck_but_not_slow_callback(callbacks: Callbacks) -> None:
     release, seen = threading.Event(), list[int]()
 
     def slow(value: int) -> None:

@@ -323,10 +323,7 @@ async def test_deprecated_and_experimental_capabilities_warn_once(app_of: Connec
     declared = {"deprecated": True, "deprecationMessage": "too slow", "alternatives": ["new"], "experimental": True}
     async with app_of(ListedApp({"old": handle, "new": handle}, old=declared)) as app:
         first, second, other = [await app.call(name) for name in ("old", "old", "new")]
-    assert first.warnings == (
-        "old is deprecated: too slow; use new",
-        "old is experimental and may change",
-    )
+    assert first.warnings == ("old is deprecated: too slow; use new", "old is experimental and may change")
     assert second.warnings == other.warnings == ()
 
 

@@ -82,10 +82,7 @@ async def test_app_fields_reach_caller_live_and_replayed(tmp_path: Path) -> None
         await check_fields(app)
 
 
-@each_row(
-    "metadata",
-    [None, [], "fast", {"duration": -1, "cached": "yes"}, {"duration": True}, {"duration": "1"}, {}],
-)
+@each_row("metadata", [None, [], "fast", {"duration": -1, "cached": "yes"}, {"duration": True}, {"duration": "1"}, {}])
 async def test_invalid_response_metadata_is_dropped(metadata: object) -> None:
     async with full_app(metadata) as url, connect(url, store="memory:") as app:
         result = await app.call("convert.text")

@@ -123,9 +123,7 @@ async def test_leaving_events_block_ends_listener_in_another_task(app_of: Connec
         assert await asyncio.wait_for(reading, 2) == []
 
 
-async def test_listener_10_000_events_behind_drops_oldest_with_one_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_listener_10_000_events_behind_drops_oldest_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     streams = EventStreams(Owner("session"))
     async with EventStream(streams) as stream:
         for n in range(10_003):
@@ -153,9 +151,7 @@ async def counted(params: Mapping[str, Any], call: Call) -> object:
 
 
 @pytest.mark.requirement("R2-5.1a")
-async def test_concurrent_calls_get_separate_content_and_events(
-    app_of: Connect,
-) -> None:
+async def test_concurrent_calls_get_separate_content_and_events(app_of: Connect) -> None:
     async with collect_events(app_of({"counted": counted})) as (app, events):
         results = await asyncio.gather(*(app.call("counted", {"n": n}, call_id=f"call-{n}") for n in range(40)))
         contents = [await app.store.get(result.artifacts["file"]) for result in results]

@@ -65,10 +65,7 @@ async def test_every_capability_list_form_is_accepted(app_of: Connect, listed: o
         assert app.capabilities["one"].experimental
 
 
-@pytest.mark.parametrize(
-    "listed",
-    [[], None, {"success": False}, ProtocolError("no such method")],
-)
+@pytest.mark.parametrize("listed", [[], None, {"success": False}, ProtocolError("no such method")])
 async def test_empty_list_keeps_capabilities_of_initialize(app_of: Connect, listed: object) -> None:
     async with app_of(NotingTransport(initialize=INITIALIZED, list=listed)) as app:
         assert list(app.capabilities) == ["one"]

@@ -83,9 +83,7 @@ async def test_small_call_makes_few_python_function_calls(wire: str, capability:
     assert calls.count / 20 <= at_most
 
 
-async def test_lazily_made_reference_equals_stored_one(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_lazily_made_reference_equals_stored_one(caplog: pytest.LogCaptureFixture) -> None:
     store, source = NoneStore(), {"app": "memory", "call": "c1", "token": "secret"}
     result = await Router(store).route(DATA, capability="small", source=source)
     assert [record.name for record in caplog.records] == ["transports.artifacts"]
@@ -121,9 +119,7 @@ async def test_required_checks_and_audit_are_not_deferred(tmp_path: object) -> N
         await Router(NoneStore(max_bytes=3)).route(DATA, capability="small")
 
 
-async def test_call_cancelled_before_handler_starts_ends_at_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_call_cancelled_before_handler_starts_ends_at_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with MemoryTransport({"small": small}) as transport:
             options = {"callId": "1"}

@@ -102,24 +102,20 @@ def why(found: Discovery) -> DiscoveryFailed:
 
 
 @pytest.mark.requirement("R6-1n")
-@pytest.mark.parametrize(
-    ("kind", "warning"),
+@each_row(
+    ("kind", "is_odd"),
     [
-        ("application/json; charset=utf-8", None),
-        ("application/manifest+json", None),
-        ("text/plain", "the manifest is served as text/plain, not as application/json"),
-        ("text/html; charset=utf-8", "the manifest is served as text/html, not as application/json"),
-        ("application/octet-stream", "the manifest is served as application/octet-stream, not as application/json"),
+        *(("application/json; charset=utf-8", False), ("application/manifest+json", False)),
+        *(("text/plain", True), ("text/html; charset=utf-8", True), ("application/octet-stream", True)),
     ],
 )
-async def test_manifest_with_wrong_content_type_warns(find: Find, serve: Serve, kind: str, warning: str | None) -> None:
-    server = await serve(
-        site({"/": page(), "/m.json": [reply(manifest(), Content_Type=kind, Cache_Control="max-age=9")]})
-    )
+async def test_manifest_with_wrong_content_type_warns(find: Find, serve: Serve, kind: str, is_odd: bool) -> None:
+    served = reply(manifest(), Content_Type=kind, Cache_Control="max-age=9")
+    server = await serve(site({"/": page(), "/m.json": [served]}))
+    warning = f"the manifest is served as {kind.partition(';')[0]}, not as application/json"
     for _ in range(2):  # from the server, and from the cache
         found = await find(server.url)
-        assert found.manifest is not None
-        assert found.warnings == (() if warning is None else (warning,))
+        assert found.manifest is not None and found.warnings == (warning,) * is_odd
 
 
 @pytest.mark.requirement("R6-1a")
@@ -184,11 +180,9 @@ async def test_page_is_decoded_with_header_charset(find: Find, serve: Serve) -> 
     [
         (page(""), r"has no <link rel=\"abp-manifest\" href=\"…\"> in its head \(\d\d bytes\)"),
         (reply(b"<p>Hi", Content_Type="text/html"), r"in its head \(5 bytes\);"),
-        (reply(b"{}", Content_Type="application/json"), r"in its head \(2 bytes\)"),
         (reply(b""), r"in its head \(0 bytes\)"),
         (reply(b"", "404 Not Found"), "answered 404 Not Found"),
         (reply(LINK.encode(), "500 Internal Server Error"), "answered 500 Internal Server Error"),
-        (reply(b"", "204 No Content"), "answered 204 No Content"),
         (reply(b"", "304 Not Modified"), "answered 304 Not Modified"),
         (reply(b"x", Content_Encoding="gzip"), "came in the coding 'gzip'"),
         (reply(b"<p>Hi", Content_Encoding="UTF-8"), r"in its head \(5 bytes\)"),
@@ -196,7 +190,6 @@ async def test_page_is_decoded_with_header_charset(find: Find, serve: Serve) -> 
         (b"HTTP/1.1 nonsense\r\n\r\n", "the answer is not valid HTTP"),
         (b"", "the connection broke"),
         (page('<link rel=abp-manifest href="file:///etc/passwd">'), "link that is not followed: its scheme is file:"),
-        (page('<link rel=abp-manifest href="data:,{}">'), "link that is not followed: its scheme is data:"),
         (page(f'<link rel=abp-manifest href="http://u:{SECRET}@127.0.0.1/">'), "not followed: it holds user info"),
         (page('<link rel=abp-manifest href="http://[::1">'), "manifest link that is not"),
     ],
@@ -219,15 +212,9 @@ async def test_page_without_manifest_is_reported(find: Find, serve: Serve, answe
         (b"", "JSON that cannot be read"),
         (b"<!doctype html>", "JSON is malformed: invalid character (byte 0)"),
         (b'{"abp": "0.1", "app": {oops}}', "(byte 23)"),
-        (b'{"abp": NaN}', "malformed"),
-        (b'{"abp": 1e999}', "out of range"),
-        (b'{"abp": "\\ud800"}', "JSON that cannot be read"),
         (b'{"abp": "\xff"}', "utf-8"),
-        (b"[" * 100_000, "JSON that cannot be read"),
         (b"[1,\n2]", "it is JSON but not an object: it begins with '[1, 2]'"),
-        (b'"text"', "it is JSON but not an object"),
         (b"{}", "has none of abp, app and capabilities"),
-        (b'{"error": "no"}', "has none of abp, app and capabilities"),
     ],
 )
 async def test_invalid_manifest_is_rejected(find: Find, serve: Serve, body: bytes, reason: str) -> None:
@@ -239,25 +226,25 @@ async def test_invalid_manifest_is_rejected(find: Find, serve: Serve, body: byte
     assert reason.lower() in why(found).message.lower()
 
 
+@pytest.mark.requirement("R6-1e")
 @each_row(
     ("status", "retryable"),
-    [(304, False), (428, False), (429, True), (430, False), (499, False), (500, True), (599, True)],
+    [*((304, False), (404, False), (428, False), (429, True), (430, False), (499, False), (500, True), (599, True))],
 )
 async def test_manifest_error_is_retryable_if_server_is_busy(
     find: Find, serve: Serve, status: int, retryable: bool
 ) -> None:
-    server = await serve(site({"/": page(), "/m.json": reply(b"", f"{status} x")}))
+    server = await serve(
+        site(
+            {
+                "/": page(f"<link rel=abp-manifest href='/m?key={SECRET}'>"),
+                f"/m?key={SECRET}": reply(b"", f"{status} x"),
+            }
+        )
+    )
     failure = why(await find(server.url))
-    assert (failure.details["status"], failure.retryable) == (status, retryable)
-
-
-@pytest.mark.requirement("R6-1e")
-async def test_missing_manifest_is_reported(find: Find, serve: Serve) -> None:
-    server = await serve(site({"/": page(f"<link rel=abp-manifest href='/m?key={SECRET}'>")}))
-    failure = why(await find(server.url))
-    assert failure.message == f"the manifest {server.url}/m?… answered 404 Not Found"
-    assert failure.details == {"url": f"{server.url}/m?…", "status": 404}
-    assert failure.retryable is False
+    assert failure.message.startswith(f"the manifest {server.url}/m?… answered {status}")
+    assert (failure.details, failure.retryable) == ({"url": f"{server.url}/m?…", "status": status}, retryable)
 
 
 @pytest.mark.requirement("R6-1i")
@@ -266,11 +253,6 @@ async def test_non_web_url_is_rejected_by_discovery(url: str) -> None:
     with pytest.raises(UsageError, match=r"such as http://127\.0\.0\.1:8000/") as caught:
         await discover(url)
     assert SECRET not in caught.value.message
-
-
-async def test_discovery_reports_refused_connection_as_retryable(find: Find, serve: Serve) -> None:
-    failure = why(await find("http://127.0.0.1:9/"))
-    assert "no connection (nothing listens there)" in failure.message and failure.retryable
 
 
 # --- redirects, addresses, credentials --------------------------------------------------------------------------------
@@ -301,18 +283,15 @@ async def test_cookie_of_redirect_is_sent_in_discovery(find: Find, serve: Serve)
     ("to", "reason"),
     [
         ("/", "redirects lead in a circle"),
-        ("/b", "redirects lead in a circle"),
-        ("file:///etc/passwd", "its scheme is file:"),
         (f"http://u:{SECRET}@127.0.0.1/", "it holds user info"),
-        ("http://[::1/", "not a valid URL"),
         ("", "without a Location"),
     ],
 )
 async def test_invalid_redirects_are_not_followed(find: Find, serve: Serve, to: str, reason: str) -> None:
-    paths = {"/": moved(to), "/b": moved("/")}
+    paths = {"/": moved(to)}
     server = await serve(site(paths))
     assert reason in why(await find(f"{server.url}/")).message
-    assert len(server.seen) == (2 if to == "/b" else 1)
+    assert len(server.seen) == 1
     server = await serve(site({"/x": page("<link rel=abp-manifest href=/>"), **paths}))
     failure = why(await find(f"{server.url}/x"))
     assert reason in failure.message and failure.message.startswith("the manifest ")
@@ -367,12 +346,6 @@ async def test_typed_host_is_pinned_to_address_it_was_reached_at(find: Find, ser
     assert found.manifest is not None
 
 
-async def test_other_port_of_typed_host_is_trusted(find: Find, serve: Serve) -> None:
-    other = await serve(site({"/m.json": json_reply()}))
-    server = await serve(page(f"<link rel=abp-manifest href={other.url}/m.json>"))
-    assert (await find(server.url)).manifest is not None
-
-
 @pytest.mark.fault(36)
 async def test_discovery_sends_credentials_only_to_their_origin(
     find: Find, serve: Serve, caplog: pytest.LogCaptureFixture
@@ -421,16 +394,6 @@ async def test_discovery_reads_first_50_kb_of_page(find: Find, serve: Serve, spa
     assert (answer.manifest is not None) is found
     if not found:
         assert f"in its head ({HEAD_BYTES} bytes)" in why(answer).message
-
-
-async def test_head_limit_applies_to_all_chunks_together(find: Find, serve: Serve) -> None:
-    async def in_two(connection: Connection) -> None:
-        await connection.send(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (HEAD_BYTES - 10))
-        await connection.pause()
-        await connection.send(LINK.encode() + b"</head>")
-
-    server = await serve(site({"/": in_two, "/m.json": json_reply()}))
-    assert f"in its head ({HEAD_BYTES} bytes)" in why(await find(server.url)).message
 
 
 @pytest.mark.requirement("R6-1d")
@@ -522,20 +485,19 @@ async def test_discovery_can_be_cancelled(find: Find, serve: Serve) -> None:
         ({"major": 1}, "its abp version"),
     ],
 )
-def test_unsupported_or_missing_manifest_version_warns(version: object, warning: str | None) -> None:
+def test_unsupported_or_missing_manifest_version_warns(
+    version: object, warning: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read, warnings = read_manifest(manifest(abp=version))
     assert len(read.capabilities) == 1
     if warning is None:
         assert warnings == []
     else:
         assert len(warnings) == 1 and warning in warnings[0] and len(warnings[0]) < 400
-
-
-@pytest.mark.requirement("R6-1m")
-def test_lower_major_version_does_not_warn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.session._manifest.PROTOCOL_VERSION", "2.3")
-    assert read_manifest(manifest(abp="1.9"))[1] == read_manifest(manifest(abp="2.9"))[1] == []
-    assert "newer than 2.3" in read_manifest(manifest(abp="3.0"))[1][0]
+    with monkeypatch.context() as newer:
+        newer.setattr("transports.session._manifest.PROTOCOL_VERSION", "2.3")
+        assert read_manifest(manifest(abp="1.9"))[1] == read_manifest(manifest(abp="2.9"))[1] == []
+        assert "newer than 2.3" in read_manifest(manifest(abp="3.0"))[1][0]
 
 
 @pytest.mark.requirement("R6-1p")
@@ -613,26 +575,10 @@ def capability(name: str, **fields: object) -> Capability:
 
 
 @pytest.mark.requirement("R6-1r")
-def test_running_app_overrides_manifest() -> None:
-    declared = [
-        capability("both", description="manifest", inputSchema={"type": "object"}, deprecated=True),
-        capability("gone"),
-        capability("full", description="manifest", outputSchema={"a": 1}, inputSchema={"b": 2}, available=False),
-    ]
-    running = Capabilities().merge(
-        [
-            {"name": "full", "description": "app", "outputSchema": {"x": 1}, "inputSchema": {"y": 1}},
-            {"name": "both", "outputSchema": {"x": 1}, "available": False},
-            {"name": "new"},
-        ]
-    )
-    out = running.with_manifest(declared)
-    assert list(out) == ["full", "both", "new"]
-    assert out["full"] == running["full"] and out["new"] == running["new"]
-    assert running["both"].description == ""
-    both = out["both"]
-    assert (both.description, both.input_schema, both.output_schema) == ("manifest", {"type": "object"}, {"x": 1})
-    assert (both.available, both.deprecated) == (False, True)
+def test_capabilities_that_running_app_lacks_are_warned_of() -> None:
+    declared = [capability("both", deprecated=True), capability("gone"), capability("full")]
+    running = Capabilities().merge(["full", "both", "new"])
+    assert list(running.with_manifest(declared)) == ["full", "both", "new"]
     assert missing_capabilities(declared, running) == ["the manifest names gone, which the running app does not have"]
     assert missing_capabilities(declared[:1], running) == []
     many = missing_capabilities([capability(f"c{n}\n") for n in range(8)], {})

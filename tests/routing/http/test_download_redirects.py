@@ -7,18 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.support.downloads import TOKEN, Get, clean
-from tests.support.raw_server import (
-    BODY,
-    HALF,
-    Answer,
-    Dns,
-    Serve,
-    cut,
-    moved,
-    reply,
-    rest,
-    sockets_on_same_port,
-)
+from tests.support.raw_server import BODY, HALF, Answer, Dns, Serve, cut, moved, reply, rest, sockets_on_same_port
 from tests.support.rows import each_row
 from transports.errors import AddressBlocked, DownloadFailed, RedirectRefused
 from transports.routing.http import _addresses as addresses

@@ -94,12 +94,7 @@ MARKUP = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 def test_page_head_parsing_ignores_chunk_boundaries(markup: str, text: str, step: int) -> None:
     page = f"{markup}<title>{text}</title><link rel=abp-manifest href='/{text}'></head>"
     whole, pieces = read(page), read(page, step=step)
-    assert (whole.href, whole.base, whole.title, whole.ended) == (
-        pieces.href,
-        pieces.base,
-        pieces.title,
-        pieces.ended,
-    )
+    assert (whole.href, whole.base, whole.title, whole.ended) == (pieces.href, pieces.base, pieces.title, pieces.ended)
 
 
 @given(st.binary(max_size=300), st.sampled_from([None, "utf-8", "utf-16", "shift_jis", "idna", "hex", "nonsense"]))
