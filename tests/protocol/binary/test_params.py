@@ -27,7 +27,7 @@ def test_bytes_are_accepted_anywhere_in_params(kind: type) -> None:
     prepared, found = prepare_params({"b": (kind(b"x"),), "a.b": [1, kind(b"GIF89a")], "n": [None, True, 1.5, "é"]})
     gif, x = BinaryData(b"GIF89a", "image/gif", 6), BinaryData(b"x", None, 1)
     assert prepared == {"b": [x], "a.b": [1, gif], "n": [None, True, 1.5, "é"]}
-    assert list(prepared) == ["b", "a.b", "n"]  # type: ignore[call-overload]
+    assert list(prepared) == ["b", "a.b", "n"]
     assert found == [Found(("b", 0), x), Found(("a.b", 1), gif)]
     assert prepare_params(kind(b"x"))[1] == [Found((), x)]
 
