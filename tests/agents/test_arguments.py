@@ -68,8 +68,8 @@ async def test_invalid_page_number_returns_error_answer(app: Session) -> None:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("count", [1, pytest.param(10, marks=pytest.mark.slow)])
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("count", [2, pytest.param(25, marks=pytest.mark.slow)])
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_any_arguments_produce_an_answer(app_of: Connect, count: int, data: Any) -> None:
     async with app_of(echoing()) as app:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import Connect
 from tests.support.apps import PDF
+from tests.support.rows import each_row
 from tests.test_public_api import loaded_by
 from transports import BinaryData, MemoryTransport, Session, UsageError, connect
 from transports.agents import (
@@ -142,7 +143,7 @@ async def test_gemini() -> None:
         assert response["id"] == "g1" and "unknown tool" in response["response"]["error"]
 
 
-@pytest.mark.parametrize("made", [openai_tools, anthropic_tools, google_tools])
+@each_row("made", [openai_tools, anthropic_tools, google_tools])
 async def test_non_call_message_is_rejected(made: Any) -> None:
     async with drawing() as app:
         tools: ModelTools = made(app)
@@ -151,7 +152,7 @@ async def test_non_call_message_is_rejected(made: Any) -> None:
                 await tools.answer(call)
 
 
-@pytest.mark.parametrize("arguments", [[{"a": 1}], b"{}", 5, True], ids=repr)
+@each_row("arguments", [[{"a": 1}], b"{}", 5, True])
 async def test_arguments_of_another_type_are_refused(arguments: object) -> None:
     async with drawing() as app:
         message = await anthropic_tools(app).answer({"id": "1", "name": "abp_draw", "input": arguments})

@@ -190,9 +190,7 @@ def test_boolean_required_on_property_is_honored() -> None:
     assert tool.schema["required"] == ["a"] and tool.schema["properties"] == {"a": {"type": "string"}}
 
 
-@pytest.mark.parametrize(
-    "schema", [{}, {"type": "object"}, {"type": "object", "properties": []}, {"title": "x" * 20_000}]
-)
+@each_row("schema", [{}, {"type": "object"}, {"type": "object", "properties": []}, {"title": "x" * 20_000}])
 def test_a_tool_with_unknown_parameters_is_not_strict(schema: dict[str, object]) -> None:
     assert not tool_of(schema, strict=True).strict
 

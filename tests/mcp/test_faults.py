@@ -14,7 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.mcp_servers import FOLDER, target
+from tests.surfaces.proxy.test_stdio import alive
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
 from transports.errors import BadEncoding, ConnectFailed, TooLarge, UsageError
 from transports.mcp import _stdio as stdio, _streams as streams, _wire as wire
@@ -192,8 +194,8 @@ async def test_server_that_ignores_shutdown_ends_after_its_killed_client() -> No
     servers = [process for process in started if "rude.py" in str(process.cmdline())]
     client.kill()
     await client.wait()
-    _, running = await asyncio.to_thread(psutil.wait_procs, servers, timeout=20)
-    assert servers and not running
+    assert servers
+    await eventually(lambda: not alive(servers), within=20)
 
 
 async def test_close_ends_server_still_terminating_after_failed_restart(

@@ -139,8 +139,9 @@ def test_sync_api_connects_to_mcp_server(tmp_path: Path) -> None:
 @each_row(
     ("name", "value", "says"),
     [
-        ("X-Key", "caf\u00e9", "a character beyond ASCII"),
-        ("X-Key", "a\nb", "a line end"),
+        ("X-Key", "my-caf\u00e9", "a character beyond ASCII"),
+        ("X-Key", "my-a\r\nb", "a line end"),
+        ("X-Key", "my-a\n", "a line end"),
         ("X Key", "a", "'X Key' of .* is not the name of a header"),
         ("", "a", "'' of .* is not the name of a header"),
         ("Content-Length", "5", "'Content-Length' of .* leave it out"),
@@ -148,6 +149,7 @@ def test_sync_api_connects_to_mcp_server(tmp_path: Path) -> None:
     ],
 )
 async def test_header_that_cannot_be_sent_is_named(name: str, value: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=says) as unsendable:
         async with connect("mcp+http://127.0.0.1:9/", headers={name: value}, store="none:"):
             pass
+    assert "my-" not in unsendable.value.message

@@ -41,21 +41,6 @@ MODERN = {
 }
 
 
-#: A server that ends with status 3 while a process that it has started holds its stdout.
-_FORKING = """
-import json, os, subprocess, sys
-for line in sys.stdin:
-    request = json.loads(line)
-    if request["method"] == "tools/call":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        os._exit(3)
-    about = {"name": "s", "version": "1"}
-    result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
-    if request["method"] == "tools/list":
-        result = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
-    if "id" in request:
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
-"""
 #: A server that asks a model about a picture of 200,000 characters of base64.
 _SAMPLING = """
 import json, sys
@@ -98,6 +83,16 @@ async def call(folder: Path, result: object, **schemas: object) -> Result:
     tool = {"name": "go", "inputSchema": {"type": "object"}, **schemas}
     async with connect(canned(folder, tools=[tool], results={"go": result}), store=folder / "out") as app:
         return await app.call("go")
+
+
+@asynccontextmanager
+async def served(answer: Callable[[web.Request], Any], **options: Any) -> AsyncIterator[Session]:
+    """A session with a server over HTTP that answers so."""
+    app = web.Application()
+    app.router.add_route("*", "/mcp", answer)
+    options = {"store": "memory:", "timeout": 10, **options}
+    async with TestServer(app) as server, connect(f"mcp+{server.make_url('/mcp')}", **options) as session:
+        yield session
 
 
 async def content(app: Session, result: Result) -> list[bytes]:
@@ -265,18 +260,22 @@ async def test_legacy_sse_server_is_named_in_error() -> None:
                 pass
 
 
-async def test_split_sse_events_and_forgotten_session_are_handled() -> None:
+REFUSAL = '{"jsonrpc": "2.0", "id": null, "error": {"code": %d, "message": "%s"}}'
+#: How servers say that they have forgotten a session.
+FORGOTTEN = [
+    (404, ""),
+    (400, REFUSAL % (-32000, "No valid session ID provided")),
+    (401, "Unauthorized: Session not found"),
+    (404, REFUSAL % (-32001, "Session not found")),
+    (400, REFUSAL % (-32000, "Bad Request: Server not initialized")),
+    (410, "<html>"),
+]
+
+
+@pytest.mark.parametrize("answers", [FORGOTTEN[:3], pytest.param(FORGOTTEN[3:], marks=pytest.mark.slow)])
+async def test_split_sse_events_and_forgotten_session_are_handled(answers: list[tuple[int, str]]) -> None:
     """Each event follows a byte order mark, ends in two pieces, and leaves its stream open."""
     ended = asyncio.Event()
-    refusal = '{"jsonrpc": "2.0", "id": null, "error": {"code": %d, "message": "%s"}}'
-    answers = [
-        (404, ""),
-        (404, refusal % (-32001, "Session not found")),
-        (400, refusal % (-32000, "No valid session ID provided")),
-        (400, refusal % (-32000, "Bad Request: Server not initialized")),
-        (401, "Unauthorized: Session not found"),
-        (410, "<html>"),
-    ]
     left: list[tuple[int, str]] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -295,18 +294,13 @@ async def test_split_sse_events_and_forgotten_session_are_handled() -> None:
         await ended.wait()
         return response
 
-    app = web.Application()
-    app.add_routes([web.post("/mcp", answer)])
-    async with TestServer(app) as server:
-        try:
-            async with connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=5) as session:
-                assert [*session.capabilities] == ["go"]
-                for forgets in answers:
-                    left.append(forgets)
-                    result = await session.call("go", timeout=20)  # again: the forgotten session did not run it
-                    assert result.data == {"content": [WORDS]} and not left, forgets
-        finally:
-            ended.set()
+    async with served(answer, timeout=5) as session:
+        assert [*session.capabilities] == ["go"]
+        for forgets in answers:
+            left.append(forgets)
+            result = await session.call("go", timeout=20)  # again: the forgotten session did not run it
+            assert result.data == {"content": [WORDS]} and not left, forgets
+        ended.set()
 
 
 async def test_stream_that_ends_at_once_is_not_reopened_without_pause() -> None:
@@ -484,12 +478,7 @@ async def http_server(
             request.transport.abort()
         return web.json_response(said, headers={"Mcp-Session-Id": "s"})
 
-    app = web.Application()
-    app.add_routes([web.post("/mcp", serve)])
-    async with (
-        TestServer(app) as server,
-        connect(f"mcp+{server.make_url('/mcp')}", headers=headers, store="memory:", timeout=10) as session,
-    ):
+    async with served(serve, headers=headers) as session:
         yield session
 
 
@@ -591,13 +580,7 @@ async def test_broken_connection_ends_one_call_only(breaks: str) -> None:
         said = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
         return web.json_response(said, headers={"Mcp-Session-Id": "s"})
 
-    app = web.Application()
-    app.add_routes([web.post("/mcp", serve)])
-    async with (
-        TestServer(app) as server,
-        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
-        asyncio.TaskGroup() as tasks,
-    ):
+    async with served(serve) as session, asyncio.TaskGroup() as tasks:
         other_call = tasks.create_task(session.call("go", timeout=20))
         with pytest.raises(Disconnected, match="it may have run"):
             await session.call("break", timeout=20)
@@ -621,12 +604,7 @@ async def test_members_that_2026_07_28_requires_may_be_missing(hints: Mapping[st
             return web.Response(status=404)
         return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": hints | results[asked["method"]]})
 
-    app = web.Application()
-    app.add_routes([web.post("/mcp", serve)])
-    async with (
-        TestServer(app) as server,
-        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
-    ):
+    async with served(serve) as session:
         assert (await session.call("go")).data == {"content": [WORDS]}
         assert [resource.uri for resource in await session.resources.list()] == ["x://a"]
         assert (await session.resources.read("x://a")).data == {"contents": [{"uri": "x://a", "text": "A"}]}
@@ -639,11 +617,9 @@ async def test_server_of_a_later_version_is_named() -> None:
         asked = json.loads(await request.read())
         return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error}, status=400)
 
-    app = web.Application()
-    app.add_routes([web.post("/mcp", serve)])
-    async with TestServer(app) as server:
-        with pytest.raises(ConnectFailed, match="Unsupported protocol version; it supports 2027-01-01 only"):
-            await connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10)
+    with pytest.raises(ConnectFailed, match="Unsupported protocol version; it supports 2027-01-01 only"):
+        async with served(serve):
+            pass
 
 
 async def test_call_waits_for_a_server_that_is_restarted() -> None:
@@ -692,13 +668,7 @@ async def crowded(number: int) -> AsyncIterator[list[asyncio.Task[Result]]]:
             await all_run.wait()
         return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS.get(asked["method"], {})})
 
-    app = web.Application()
-    app.add_routes([web.post("/mcp", serve)])
-    async with (
-        TestServer(app) as server,
-        asyncio.timeout(60),
-        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
-    ):
+    async with asyncio.timeout(60), served(serve) as session:
         yield [asyncio.create_task(session.call("go", timeout=40)) for _ in range(number)]
 
 
@@ -729,7 +699,7 @@ async def test_session_closes_although_server_does_not_answer_its_end() -> None:
 
 
 async def test_session_closes_while_answers_arrive() -> None:
-    async with crowded(50) as calls:
+    async with crowded(20) as calls:
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
     for call in calls:
         call.cancel()
@@ -809,9 +779,7 @@ async def test_event_that_is_no_readable_answer_fails_its_request_at_once(text: 
         await ended.wait()
         return response
 
-    app = web.Application()
-    app.add_routes([web.post("/mcp", serve)])
-    async with TestServer(app) as server, connect(f"mcp+{server.make_url('/mcp')}", store="memory:") as session:
+    async with served(serve) as session:
         try:
             with pytest.raises(ABPError) as failed:
                 await session.call("go", timeout=5)
@@ -876,14 +844,6 @@ async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
 async def test_header_may_have_a_tab() -> None:
     async with http_server(lambda asked, said: web.json_response(said), headers={"X-Words": "a\tb"}) as session:
         assert [*session.capabilities] == ["go"]
-
-
-@pytest.mark.parametrize("value", ["Bearer my-tökén", "Bearer my-token\n", "Bearer my-token\r\nX: y"], ids=ascii)
-async def test_header_that_cannot_be_sent_is_named(value: str) -> None:
-    with pytest.raises(UsageError, match="the header 'Authorization' of http:") as unsendable:
-        async with connect("mcp+http://127.0.0.1:9/mcp", headers={"Authorization": value}, store="memory:"):
-            pass
-    assert "my-" not in unsendable.value.message
 
 
 @pytest.mark.parametrize(
@@ -1073,14 +1033,6 @@ async def test_is_error_flag_may_be_a_string(tmp_path: Path) -> None:
                     await app.call("go")
             else:
                 assert (await app.call("go")).data == {"content": [WORDS]}, flag
-
-
-async def test_server_exit_is_detected_although_child_holds_stdout(tmp_path: Path) -> None:
-    server = tmp_path / "server.py"
-    server.write_text(_FORKING)
-    async with connect(f"mcp+stdio:{sys.executable} {server}", store="memory:", timeout=30) as app:
-        with pytest.raises(Disconnected, match="ended with status 3"):
-            await app.call("go", timeout=120)
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------

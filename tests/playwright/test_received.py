@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rows import each_row
 from transports._internal.masking import KnownSecrets
 from transports.errors import ProtocolError
 from transports.playwright._received import Clipboard, Print, parse_event, parse_reply
@@ -16,7 +17,7 @@ _DIGITS = "9" * 5000
 _NESTED = "[" * 100_000 + "]" * 100_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -55,7 +56,6 @@ _NESTED = "[" * 100_000 + "]" * 100_000
             )
         ),
     ],
-    ids=lambda text: text[:60],
 )
 def test_malformed_agent_reply_raises_protocol_error(text: str) -> None:
     with pytest.raises(ProtocolError):

@@ -21,6 +21,7 @@ import webapp_fixture
 from tests.support.command_line import CommandLine, serving
 from tests.support.planted import ALLOWED, PLANTED
 from tests.support.planted_views import PLANTED_VIEWS
+from tests.support.rows import each_row
 from transports import BinaryData
 from transports.errors import CallTimeout, Disconnected
 from transports.protocol._declarations import Capability
@@ -125,7 +126,7 @@ TEN_MEGABYTES = 10 * 1024 * 1024  # as the sample of the document counts them
 
 
 @pytest.mark.requirement("R1-2c", "R1-2d", "R1-2e", "R1-13c")
-@pytest.mark.parametrize(("size", "large"), [(10_000_001, False), (TEN_MEGABYTES, False), (TEN_MEGABYTES + 1, True)])
+@each_row(("size", "large"), [(10_000_001, False), (TEN_MEGABYTES, False), (TEN_MEGABYTES + 1, True)])
 def test_conformance_flags_inline_content_over_10_mb(size: int, large: bool) -> None:
     content = {"content": b"x", "mimeType": "application/pdf"}
     found = findings("answers.size", evidence_of({"file": content}, size=size))
@@ -140,7 +141,7 @@ PATHS = ("/tmp/output.pdf", r"C:\Users\me\report.pdf", "exports/2024", "report.p
 
 
 @pytest.mark.requirement("R0-11a", "R0-11d", "R6-2f")
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         *(
@@ -158,14 +159,13 @@ PATHS = ("/tmp/output.pdf", r"C:\Users\me\report.pdf", "exports/2024", "report.p
         {"message": "Listed 5 tabs"},
         "Report generated",
     ],
-    ids=str,
 )
 def test_path_or_status_alone_is_not_a_real_answer(data: object) -> None:
     assert findings("answers.real", evidence_of(data)) == (f"make answered {data}",)
 
 
 @pytest.mark.requirement("R0-11a")
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         {"path": "report"},  # no folder, no extension: a name of something else
@@ -196,7 +196,7 @@ def test_printed_page_is_an_answer_unless_user_must_save_it(data: object, comple
 
 
 @pytest.mark.requirement("R6-2r")
-@pytest.mark.parametrize(
+@each_row(
     ("name", "is_delivery"),
     [
         ("clipboard.copy", True),
@@ -212,7 +212,7 @@ def test_conformance_flags_delivery_capabilities(name: str, is_delivery: bool) -
 
 
 @pytest.mark.requirement("R1-13d")
-@pytest.mark.parametrize(("left", "finding"), [(None, ""), (7200, ""), (3590, ""), (600, "10 minutes"), (-5, "")])
+@each_row(("left", "finding"), [(None, ""), (7200, ""), (3590, ""), (600, "10 minutes"), (-5, "")])
 def test_short_lived_download_url_is_reported(left: float | None, finding: str) -> None:
     reference = {"downloadUrl": "https://a.test/f", "mimeType": "application/pdf", "size": 12}
     found = findings("binary.lifetime", evidence_of({"file": reference}, expires_in=left))
@@ -227,7 +227,7 @@ FILE: dict[str, Any] = {
 
 
 @pytest.mark.requirement("R1-12a", "R1-12c")
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "silent_about"),
     [
         (None, ["document", "pages.0.image"]),
@@ -272,7 +272,7 @@ def schema_of(**properties: Mapping[str, object]) -> dict[str, object]:
     return {**OBJECT, "required": list(properties), "properties": properties}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "params"),
     [
         ({}, {}),
@@ -319,7 +319,7 @@ def test_generated_binary_parameters_are_small_files() -> None:
     assert isinstance(page, BinaryData) and page.read().startswith(b"%PDF-") and page.filename == "page.pdf"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         {"type": "array"},
@@ -462,7 +462,7 @@ def test_app_rejecting_initialize_is_a_finding(capsys: pytest.CaptureFixture[str
 TEXT = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8", "size": 13}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "found"),
     [
         ({}, {}),

@@ -15,6 +15,7 @@ import zxingcpp
 from PIL import Image
 from playwright.async_api import Browser
 
+from tests.support.rows import each_row
 from tests.support.slow import slow_but
 from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, content, open_app, picture, png_size
 from tests.webapp_fixture.test_websocket import dial
@@ -49,7 +50,7 @@ async def test_listed_capabilities_match_manifest(app: App, http: aiohttp.Client
     assert unknown == {"supported": False, "available": False, "reason": "there is no capability x"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "params", "code", "part"),
     [
         ("no.such", {}, "UNKNOWN_CAPABILITY", "no.such"),
@@ -113,7 +114,7 @@ def decoded(value: Any) -> Any:
 
 
 @pytest.mark.requirement("R5-1b", "R0-11a", "R0-11b", "R0-11c", "R1-1a", "R1-9a", "R1-10c")
-@pytest.mark.parametrize(
+@each_row(
     ("name", "params"),
     [
         *(("data.csv", {"rows": rows}) for rows in (ROWS, [], [{"only": "one"}], [{"lone": "a\ud834b"}])),
@@ -126,7 +127,6 @@ def decoded(value: Any) -> Any:
         ("file.generate", {"bytes": 0, "seed": 4294967295}),  # the lowest and the highest
         *(("shape", {"shape": name, "size": 700}) for name in ("top", "flat", "deep", "list", "empty", "mixed")),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_fixture_socket_answers_like_page(app: App, fixture: Fixture, name: str, params: dict[str, Any]) -> None:
     # As text, because Playwright's own reading of arguments is not JSON's.
@@ -209,7 +209,7 @@ async def test_chart_formats_and_flat_form(app: App) -> None:
 
 
 @pytest.mark.requirement("R1-1a")
-@pytest.mark.parametrize("text", ["https://example.com/a?b=c", "0123456789", "grüße 世界 🙂", "x" * 2331])
+@each_row("text", ["https://example.com/a?b=c", "0123456789", "grüße 世界 🙂", "x" * 2331])
 async def test_qr_code_decodes_to_its_text(app: App, text: str) -> None:
     data = await app.data("generate.qrcode", text=text, scale=3)
     assert png_size(data["image"]) == (3 * (data["modules"] + 8),) * 2

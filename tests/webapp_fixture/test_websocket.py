@@ -298,28 +298,6 @@ async def test_questions(app: Client) -> None:
 # The end
 
 
-async def test_fixture_leaves_no_tasks() -> None:
-    before = len(asyncio.all_tasks())
-    async with serve() as fixture:
-        served = len(asyncio.all_tasks())
-        for _round in range(5):
-            clients = [dial(fixture) for _ in range(4)]
-            for at, manager in enumerate(clients):
-                client = await manager.__aenter__()
-                await client.initialize()
-                for name in ("job.wait", "fault.never", "form.ask", "wire.late"):
-                    await client.start(name, {"timeout": 60_000}, method="m", params={})
-                if at == 0:
-                    client.socket.transport.abort()
-            assert len(fixture.sockets) >= 3
-            for manager in clients:
-                await manager.__aexit__(None, None, None)
-            await drained(fixture)
-            await asyncio.sleep(0.02)
-            assert len(asyncio.all_tasks()) <= served
-    assert len(asyncio.all_tasks()) == before
-
-
 async def test_fixture_server_stops_with_open_sockets() -> None:
     async with serve() as fixture:
         idle, silent, busy = dial(fixture), dial(fixture), dial(fixture)

@@ -105,7 +105,7 @@ async def test_deflate_bomb_is_not_inflated(fixture: Fixture, query: str) -> Non
         await app.call("file.list")
         before = psutil.Process().memory_info().rss
         with pytest.raises((ProtocolError, TooLarge)):
-            await app.call("wire.deflate_bomb")
+            await app.call("wire.deflate_bomb", {"megabytes": 100})
         assert psutil.Process().memory_info().rss - before < 50 << 20
         assert (await app.call("file.list")).artifacts
 
@@ -182,12 +182,6 @@ async def test_many_long_unknown_types_log_one_short_warning(caplog: pytest.LogC
         await connect(f"ws://127.0.0.1:{port}/", store="none:")
     (warning,) = [record for record in caplog.records if "unknown type" in record.getMessage()]
     assert len(warning.getMessage()) < 200
-
-
-async def test_slow_peer_does_not_time_out(fixture: Fixture) -> None:
-    async with session(fixture) as app:
-        result = await app.call("wire.slow", {"bytes": 20_000, "ms": 5})
-        assert result.artifacts["file"].size_bytes == 20_000
 
 
 @pytest.fixture

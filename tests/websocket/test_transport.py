@@ -364,7 +364,20 @@ async def test_messages_waiting_to_be_sent_use_no_memory() -> None:
 
 def certificate(folder: Path, name: str, *extra: str) -> tuple[Path, Path]:
     key, cert = folder / f"{name}.key", folder / f"{name}.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        f"/CN={name}",
+    ]
     subprocess.run([*command, "-keyout", key, "-out", cert, *extra], check=True, capture_output=True)
     return key, cert
 

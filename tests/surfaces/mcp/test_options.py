@@ -13,6 +13,7 @@ from mcp_types import TextContent
 
 from tests.support.command_line import CommandLine
 from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, read_with_tool, words
+from tests.support.rows import each_row
 from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
@@ -89,7 +90,7 @@ def test_documented_file_limit_names_are_accepted(folder: Path) -> None:
     assert Options(max_file_size_mb=2).max_file_bytes == 2 << 20  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("[mcp]\nmax_sesions = 1", r"abp\.toml: mcp\.max_sesions: unknown; did you mean max_sessions\?"),

@@ -5,22 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from tests.support.relayed import Client, relayed
 
 pytestmark = [pytest.mark.load, pytest.mark.asyncio(loop_scope="module")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    async with relayed(tmp_path_factory.mktemp("proxy")) as client:
-        yield client
 
 
 #: Ways to write an id, and the id as JSON.

@@ -7,14 +7,13 @@ import base64
 import hashlib
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import pytest_asyncio
 
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE, Client, relayed
@@ -25,12 +24,6 @@ from transports.surfaces.mcp.proxy._stats import read_log, table_rows
 pytestmark = [pytest.mark.load, pytest.mark.asyncio(loop_scope="module")]
 
 LIMIT = 64 * 1024
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    async with relayed(tmp_path_factory.mktemp("proxy")) as client:
-        yield client
 
 
 def bytes_of(size: int) -> bytes:

@@ -268,8 +268,6 @@ async def test_proxy_users_share_no_artifacts(tmp_path: Path) -> None:
     [
         ([], "", False),
         (["operator"], "", True),
-        (["operator"], "operator", True),
-        (["operator/inner"], "", True),
         (["operator/other"], "", False),
         (["operator"], "elsewhere", False),
     ],

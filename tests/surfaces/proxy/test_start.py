@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from tests.support.relayed import HELLO, LARGE
+from tests.support.rows import each_row
 from tests.surfaces.proxy.test_stdio import environment
 
 #: Runs `abp` without these packages: an import of one raises ImportError.
@@ -72,7 +73,7 @@ def test_stdio_server_is_relayed_without_sdk(tmp_path: Path) -> None:
     assert proxy.returncode == 0
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_server_process_starts_before_store_is_loaded(tmp_path: Path) -> None:
     with start_proxy(tmp_path, UNTIL_A_PROCESS, "--", sys.executable, str(LARGE)) as proxy:
         loaded = set(json.loads(proxy.communicate(timeout=120)[0]))
@@ -81,7 +82,7 @@ def test_server_process_starts_before_store_is_loaded(tmp_path: Path) -> None:
     assert not loaded & {"mcp", "mcp_types", "httpx2", "playwright", "sqlite3"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "note"),
     [
         (["--ttl", "90s"], "for 90 seconds (--ttl, --retention)"),
