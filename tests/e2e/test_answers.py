@@ -47,6 +47,10 @@ def _shrunk(kind: str) -> tuple[str, list[object]]:
     return f"((b, v) => (b.resize(1), v))(...{made})", [[[], "broken", reason]]
 
 
+def unsent(place: str, kind: str) -> str:
+    return f"{place}: a {kind} cannot be sent and became {{}}; send a Blob, an ArrayBuffer or JSON"
+
+
 _DEEP = "(n => {{ let v = 1; while (n--) v = {wrap}; return v; }})({depth})"
 #: An expression, the JSON of it, and the warnings about it.
 _DATA: list[tuple[str, object, list[str]]] = [
@@ -84,7 +88,7 @@ _DATA: list[tuple[str, object, list[str]]] = [
      ["0: NaN is not a JSON number and became null"]),
     ("[Object.assign(new Number(1), { toJSON: () => 'own' })]", ["own"], []),
     ("[Object.assign(new Error('no'), { toJSON: () => ({ code: 'E1' }) })]", [{"code": "E1"}], []),
-    ("Object(Symbol())", {}, ["answer: the members of a Symbol cannot be sent; it became {}"]),
+    ("Object(Symbol())", {}, [unsent("answer", "Symbol")]),
     ("[new (class { get [Symbol.toStringTag]() { return 'String'; } a = 1 })()]", [{"a": 1}], []),
     ("""((f) => {
        document.documentElement.append(f);
@@ -118,16 +122,16 @@ _DATA: list[tuple[str, object, list[str]]] = [
     ("{ get a() { throw Object.create(null); } }", {}, ["a: reading it threw an error that cannot be read"]),
     ("{ pdf: Promise.resolve(1) }", {"pdf": {}}, ["pdf: a Promise cannot be sent and became {}; await it"]),
     ("{ r: new Response('x'), e: document.createElement('p') }", {"r": {}, "e": {}},
-     [f"{place}: the members of a {kind} cannot be sent; it became {{}}" for place, kind in
+     [unsent(place, kind) for place, kind in
       (("r", "Response"), ("e", "HTMLParagraphElement"))]),
     ("{ a: 1, b: new (class { get [Symbol.toStringTag]() { throw Error('tag'); } })() }", {"a": 1, "b": {}}, []),
     ("new (class extends Response { get [Symbol.toStringTag]() { return 'T'.repeat(9000); } })()", {},
-     [f"answer: the members of a {'T' * 60} cannot be sent; it became {{}}"]),
+     [unsent("answer", "T" * 60)]),
     ("[class {}, class extends class {} {}].map((T) => { T.prototype[Symbol.toStringTag] = 'Own'; return new T; })",
      [{}, {}], []),
     ("(function () { return arguments; })()", {}, []),
     ("[[].values(), (function* () {})(), new (class extends WeakMap {})]", [{}, {}, {}],
-     [f"{n}: the members of a {kind} cannot be sent; it became {{}}" for n, kind in
+     [unsent(n, kind) for n, kind in
       enumerate(("Array Iterator", "Generator", "WeakMap"))]),
     ("{ get p() { return new (class { get [Symbol.toStringTag]() { return 'Promise'; } })(); } }", {"p": {}},
      ["p: a Promise cannot be sent and became {}; await it"]),

@@ -170,8 +170,9 @@
     const warnOfEqualKeys = (count, depth) => warn(depth, `${count} of its keys are equal to others as text; only the last value of each is kept`);
     const warnOfEmpty = (value, depth) => {
       const kind = kindOf(value);
+      if (kind === "Object") return;
       if (kind === "Promise") warn(depth, "a Promise cannot be sent and became {}; await it");
-      else if (kind !== "Object" && holdsMore(value)) warn(depth, `the members of a ${kind} cannot be sent; it became {}`);
+      else if (holdsMore(value)) warn(depth, `a ${kind} cannot be sent and became {}; send a Blob, an ArrayBuffer or JSON`);
     };
     // Repairs the keys of a copy.
     const repairKeys = (copied, depth) => {
