@@ -15,7 +15,7 @@ from aiohttp import web
 from tests.support.eventually import eventually
 from tests.support.pages import serve_answers
 from tests.support.slow import slow_but
-from transports import Browser, Result, Session, connect
+from transports import Browser, Effect, Result, Session, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.load]
 
@@ -637,3 +637,16 @@ async def test_pdf_shown_in_a_frame_is_kept_or_named(whole_app: Session) -> None
     result = await run(whole_app, script.format(pdf=text, source="'/kept-other?token=t1'"))
     (warning,) = result.warnings
     assert warning.startswith("the PDF of a frame (http://127.0.0.1") and "token=t1" not in warning
+
+
+async def test_files_after_the_last_call_are_counted_in_the_log(app: Session, caplog: pytest.LogCaptureFixture) -> None:
+    script = 'setTimeout(() => blobLink("later.txt").click(), 300); return 7;'
+    async with app.events() as events, asyncio.timeout(30):
+        assert (await run(app, script)).artifacts.keys() == {""}
+        async for event in events:
+            if isinstance(event, Effect) and event.kind == "download":
+                break
+    await app.aclose()
+    assert [record.getMessage() for record in caplog.records if record.name == "transports.playwright"] == [
+        "files that the app made after its last call are lost: 1; let its handler await them"
+    ]

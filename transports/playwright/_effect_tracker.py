@@ -222,6 +222,10 @@ class EffectTracker:
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def aclose(self) -> None:
+        lost = len(self.unattributed.outputs) + self._discarded
+        if lost:
+            logger.warning("files that the app made after its last call are lost: %d; let its handler await them", lost)
+
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
