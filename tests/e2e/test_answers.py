@@ -131,7 +131,7 @@ _DATA: list[tuple[str, object, list[str]]] = [
      [{}, {}], []),
     ("(function () { return arguments; })()", {}, []),
     ("[[].values(), (function* () {})(), new (class extends WeakMap {})]", [{}, {}, {}],
-     [unsent(n, kind) for n, kind in
+     [unsent(str(n), kind) for n, kind in
       enumerate(("Array Iterator", "Generator", "WeakMap"))]),
     ("{ get p() { return new (class { get [Symbol.toStringTag]() { return 'Promise'; } })(); } }", {"p": {}},
      ["p: a Promise cannot be sent and became {}; await it"]),
