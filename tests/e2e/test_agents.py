@@ -59,20 +59,3 @@ async def test_scripted_agent_exports_pdf_reads_page_and_sees_pictures(
         assert half.result is not None and isinstance(half.result.data, dict) and half.result.data["width"] == 400
         again = await tools.call("abp_read_artifact", {"id": ref.id})
         assert [one.data for one in again.attachments] == [picture.data]
-
-
-@pytest.mark.slow
-async def test_agent_calls_tools_of_mcp_server_and_its_view(
-    browser: Browser, tmp_path: Path, views_address: str
-) -> None:
-    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    async with connect(views_address, browser=browser, store=tmp_path) as app:
-        answer = await AppTools(app, {}).call("abp_board", {"n": 3})
-        assert answer.result is not None and '"n":3' in answer.text
-        async with app.open_view("board", {"n": 4}) as view:
-            tools = AppTools(view, {})
-            assert {"abp_echo", "abp_picture", "abp_read_artifact"} <= {*tools.tools}
-            echoed = await tools.call("abp_echo", {"text": "ü"})
-            assert '"text":"ü"' in echoed.text
-            failed = await tools.call("abp_fails", {})
-            assert failed.is_error and "no such thing" in failed.text

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,6 @@ def test_cli_pdf_call_prints_documented_json(abp: Cli, quick: Quick, workbench: 
 
 def test_cli_accepts_public_bridge_settings(abp: Cli, quick: Quick, workbench: str, tmp_path: Path) -> None:
     elsewhere = tmp_path / "else" / "where"
-    csv = Path(str(files("webapp_fixture") / "samples" / "sales.csv")).read_text(encoding="utf-8")
     socket = over_websocket(workbench)
     pdf = quick("call", socket, "export.pdf", "-p", "html=<h1>Hi</h1>", "--out", elsewhere)
     assert (pdf.status, pdf.err) == (0, "")
@@ -143,19 +141,11 @@ def test_cli_accepts_public_bridge_settings(abp: Cli, quick: Quick, workbench: s
     assert "99999" in limited.complaint.replace(",", "") and "ABP_MAX_ARTIFACT_BYTES" in limited.complaint
     assert abp.files() == []
 
-    data = quick("call", socket, "data.json", "--params", "-", input=json.dumps({"csv": csv}).encode())
+    data = quick("call", socket, "data.json", "--params", "-", input=b'{"csv": "a\\n1\\n2"}')
     assert (data.status, data.err) == (0, "")
     answer, saved = data.text.splitlines()
     written = Path(saved.removeprefix("Output saved to file: ")).read_text(encoding="utf-8")
-    assert json.loads(answer) == json.loads(written) and json.loads(answer)["count"] == len(csv.splitlines()) - 1
-
-
-def test_cli_sends_files_byte_for_byte(quick: Quick, workbench: str, tmp_path: Path) -> None:
-    large = tmp_path / "large.bin"
-    large.write_bytes(os.urandom(3_000_001))
-    digest = quick("call", over_websocket(workbench), "file.digest", "--file", f"file={large}", "--json")
-    data = digest.document["data"]
-    assert data["size"] == 3_000_001 and data["sha256"] == hashlib.sha256(large.read_bytes()).hexdigest()
+    assert json.loads(answer) == json.loads(written) and json.loads(answer)["count"] == 2
 
 
 def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: Quick, workbench: str) -> None:
@@ -195,14 +185,7 @@ def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: Quick, 
     assert "\x1b[31m" in evil.document["error"]["message"]
 
 
-def test_capabilities_and_doctor_commands_list_app_and_browser(
-    abp: Cli, quick: Quick, workbench: str, tmp_path: Path
-) -> None:
-    found = find_browser()
-    assert found is not None
-    without_webmcp = tmp_path / "chromium"
-    without_webmcp.write_text(f'#!/bin/sh\nexec "{found.path}" "$@" --disable-features=WebMCP\n')
-    without_webmcp.chmod(0o700)
+def test_capabilities_and_doctor_commands_list_app_and_browser(abp: Cli, quick: Quick, workbench: str) -> None:
     text = quick("capabilities", over_websocket(workbench))
     listed = quick("capabilities", over_websocket(workbench), "--json")
     lines = text.text.splitlines()
@@ -213,25 +196,29 @@ def test_capabilities_and_doctor_commands_list_app_and_browser(
     assert document["success"] is True and document["app"]["name"] == "Workbench" and "export.pdf" in names
     assert document["transport"] == "websocket" and "html" in json.dumps(document["capabilities"])
     assert abp.files() == []
+    facts = quick("doctor", "--json").document
+    assert facts["success"] is facts["webmcp"] is True and facts["problems"] == [] and facts["browser_version"]
+    assert facts["self_test"] == {"ok": True, "bytes": 1 << 20}
+    assert [file for file in abp.files() if not file.startswith(".abp/locks/")] == []
+
+
+@pytest.mark.slow
+def test_doctor_names_missing_webmcp(quick: Quick, tmp_path: Path) -> None:
+    found = find_browser()
+    assert found is not None
+    without_webmcp = tmp_path / "chromium"
+    without_webmcp.write_text(f'#!/bin/sh\nexec "{found.path}" "$@" --disable-features=WebMCP\n')
+    without_webmcp.chmod(0o700)
     healthy = quick("doctor", env={"ABP_BROWSER": str(without_webmcp)})
-    report = quick("doctor", "--json")
     assert (healthy.status, healthy.err) == (0, "")
     for fact in (
-        *(
-            "abp-transports",
-            "playwright",
-            "browser version",
-            "self-test        ok",
-            "(can be written, read and deleted)",
-        ),
+        *("abp-transports", "playwright", "browser version", "self-test        ok"),
+        "(can be written, read and deleted)",
         "webmcp           off: this browser has none; use Chromium 149 or newer",
         "needs --enable-features=WebMCP",
     ):
         assert fact in healthy.text
-    facts = report.document
-    assert facts["success"] is facts["webmcp"] is True and facts["problems"] == []
-    assert facts["self_test"] == {"ok": True, "bytes": 1 << 20} and facts["browser_version"] in healthy.text
-    assert [file for file in abp.files() if not file.startswith(".abp/locks/")] == []
+    assert re.search(r"browser version +\S*\d+\.\d", healthy.text)
 
 
 def test_terminal_shows_progress_bar_and_stdout_stays_clean(
@@ -252,7 +239,7 @@ def test_terminal_shows_progress_bar_and_stdout_stays_clean(
 
 
 def test_demo_stores_results_of_all_calls(abp: Cli, quick: Quick) -> None:
-    ran = quick("demo", "--out", abp.out, "--megabytes", "4")
+    ran = quick("demo", "--out", abp.out, "--megabytes", "1")
     assert ran.status == 0, ran
     rows = [line for line in ran.text.splitlines() if " playwright " in line]
     assert len(rows) >= 12 and all(Path(row.split()[-1]).is_file() for row in rows)

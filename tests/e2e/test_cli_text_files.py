@@ -37,18 +37,6 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_file()] if folder.exists() else []
 
 
-def test_declared_text_is_saved_and_kept_in_json_document(call: Call, tmp_path: Path) -> None:
-    status, printed = call({**HELLO, "size": 13})
-    (file,) = files(tmp_path / "out")
-    assert file.suffix == ".txt" and file.read_bytes() == "héllo 世界".encode()
-    assert (status, printed.splitlines()) == (0, [f"File saved: {file}", "Type: text/plain", "Size: 13 bytes"])
-    status, printed = call({**HELLO, "size": 13, "filename": "hello.txt"}, "--json")
-    document = json.loads(printed)
-    (artifact,) = document["artifacts"]
-    assert (status, artifact["field"], artifact["filename"], artifact["size_bytes"]) == (0, "document", "hello.txt", 13)
-    assert document["data"]["document"]["text"] == "héllo 世界"
-
-
 @pytest.mark.requirement("R0-9b", "R0-12c")
 @pytest.mark.parametrize("way", ["option", "setting"])
 def test_inline_data_off_prints_only_locations(

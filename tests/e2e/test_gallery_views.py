@@ -316,9 +316,11 @@ async def test_live_views_are_shown_only_locally_to_those_who_see_call(
         assert reply == {"answer": {"result": {}}, "files": [], "warnings": shown["warnings"]}
 
 
-async def test_live_view_limits_are_enforced(tmp_path: Path, browser: Browser, views_address: str) -> None:
-    async with serving(tmp_path, browser, views_address) as gallery:
-        view = await gallery.ask("GET", f"views/{await start(gallery)}")
+async def test_live_view_limits_are_enforced(
+    tmp_path: Path, browser: Browser, views_address: str, shared: tuple[Gallery, Page]
+) -> None:
+    gallery, _ = shared
+    view = await gallery.ask("GET", f"views/{await start(gallery)}")
     document, given = len(view["html"]), len(json.dumps(view["given"], separators=(",", ":")))
     fitting = Limits(view_document=document, view_input=given, view_files=2, views=2)
     for smaller in ({"view_document": document - 1}, {"view_input": given - 1}):

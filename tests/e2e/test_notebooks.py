@@ -18,7 +18,6 @@ from jupyter_client.manager import KernelManager
 from tests.e2e.test_cli_browser import workbench as workbench
 from tests.site.notebooks import NOTEBOOKS, execute, jupyter_in, page
 from tests.support.processes import processes, still_running
-from transports.sync import connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Kernel = tuple[KernelManager, BlockingKernelClient]
@@ -141,15 +140,6 @@ def test_kernel_restart_or_exit_leaves_no_processes(workbench: str, tmp_path: Pa
         manager.shutdown_kernel(now=False)
         assert still_running(family, 30) == []
         assert folders_of(pid) == []
-
-
-def test_killed_kernel_processes_end_and_next_session_sweeps(workbench: str, tmp_path: Path) -> None:
-    with kernel(tmp_path) as (manager, client):
-        pid, family = opened(client, workbench)
-        manager.shutdown_kernel(now=True)
-        assert still_running(family, 30) == []
-    connect(workbench, store="none:").open().close()
-    assert folders_of(pid) == []
 
 
 def folders_of(pid: str) -> list[Path]:

@@ -217,41 +217,6 @@ def test_failure_in_page_keeps_its_console_and_trace(pytester: pytest.Pytester) 
 
 
 @pytest.mark.slow
-def test_plugin_supports_pages_with_webmcp_tools(pytester: pytest.Pytester) -> None:
-    pytester.makefile(
-        ".html",
-        tools="""<!doctype html><title>Tools</title><script>
-        document.modelContext.registerTool({ name: 'note', description: 'A note as a file',
-          execute: () => ({ file: { content: new Blob(['a note']), mimeType: 'text/plain', filename: 'note.txt' } }) });
-        </script>""",
-    )
-    golden = pytester.mkdir("golden") / "note.txt"
-    golden.write_text("a note")
-    pytester.makepyfile("""
-        import pytest
-
-        @pytest.mark.asyncio
-        @pytest.mark.abp("tools.html")
-        async def test_async(abp_app_async):
-            async with abp_app_async() as app:
-                assert list(app.capabilities) == ["note"]
-
-        @pytest.mark.abp("tools.html")
-        def test_note(abp_app, abp_golden):
-            abp_golden.check(abp_app.call("note").artifacts["file"], "note.txt")
-            assert abp_app.transport.name == "webmcp"
-            assert False, "on purpose"
-    """)
-    result = ran(pytester)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["kept in *test_note: session.jsonl, session.txt, trace.zip*, artifacts"])
-    (folder,) = pytester.path.glob("abp-results/*/*test_note")
-    assert (folder / "artifacts" / "note.txt").read_text() == "a note"
-    with connect(f"replay:{folder / 'session.jsonl'}", store=str(pytester.path / "replayed")) as app:
-        assert app.call("note").artifacts["file"].size_bytes == 6
-
-
-@pytest.mark.slow
 def test_pytest_playwright_pages_and_async_tests_run_together(pytester: pytest.Pytester) -> None:
     """pytest-playwright leaves an event loop in this thread that asyncio takes for running."""
     pytester.makepyfile("""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -75,19 +74,6 @@ def test_cli_prints_evidence_location(abp: CommandLine, workbench: Fixture, tmp_
     refused = abp(*call, "trace", "-p", "steps=1")
     assert refused.status == 2 and "trace need an app in a page; this one is reached by websocket" in refused.err
     assert "is not understood" in abp(*call, "film", "-p", "steps=1").err
-
-
-def test_a_batch_keeps_evidence_of_each_job(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs.jsonl"
-    lines = [{"id": f"j{n}", "capability": "job.run", "params": {"steps": n, "delay": 1}} for n in (1, 0)]
-    jobs.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    out = tmp_path / "run"
-    ran = abp(
-        "batch", "run", jobs, "--out", out, "--target", workbench.ws_url, "--evidence", "trace,console=on-failure"
-    )
-    assert ran.status == 3, ran.err
-    (kept,) = (out / "files").glob("job.run-*.console.txt")
-    assert kept.read_text()
 
 
 async def test_agent_learns_where_failure_evidence_is(serve: Serve) -> None:

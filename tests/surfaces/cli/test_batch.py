@@ -104,8 +104,10 @@ def test_run_without_terminal_prints_progress_periodically(
 def test_failed_jobs_are_listed_and_rerun_on_request(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     lines = json.dumps(csv_job(1)) + "\n" + json.dumps({"capability": "no.such", "params": {}, "team": "red"}) + "\n"
     run = ("batch", "run", "-", "--out", tmp_path / "run", "--target", workbench.ws_url)
-    first = abp(*run, stdin=lines)
+    first = abp(*run, "--evidence", "trace,console=on-failure", stdin=lines)
     assert first.status == 3, first
+    (evidence,) = (tmp_path / "run" / "files").glob("*.console.txt")
+    assert evidence.name.startswith("no.such-") and evidence.read_text()
     assert "Jobs: 1 succeeded, 1 failed\nErrors: UNKNOWN_CAPABILITY 1\n" in first.out
     assert f"Failed jobs, as an input: {tmp_path / 'run' / 'failed.jsonl'}" in first.out
     (failed,) = events((tmp_path / "run" / "failed.jsonl").read_text())

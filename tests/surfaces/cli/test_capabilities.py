@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -12,28 +11,6 @@ from tests.support.command_line import CommandLine
 from transports.protocol._declarations import AppInfo, Capability
 from transports.surfaces.cli._calls import print_capabilities, print_capability
 from webapp_fixture import Fixture
-
-
-def test_capability_output_shows_params_and_working_example(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
-    ran = abp("capabilities", workbench.ws_url, "export.html")
-    lines = ran.out.splitlines()
-    assert ran.status == 0 and lines[0] == "export.html" and lines[1] and lines[2] == ""
-    assert [line.split()[:2] for line in lines[3:-2]] == [
-        ["parameter", "type"],
-        ["markdown", "string"],
-        ["html", "string"],
-        ["title", "string"],
-    ]
-    assert lines[-1] == f"example: abp call {workbench.ws_url} export.html -p 'markdown=# Title'"
-    example = shlex.split(lines[-1].removeprefix("example: "))
-    assert abp(*example[1:], "--out", tmp_path / "out").status == 0
-    document = abp("capabilities", workbench.ws_url, "export.html", "--json").document
-    assert [one["name"] for one in document["capabilities"]] == ["export.html"]
-    assert abp("shell", workbench.ws_url, stdin="help export.html\n").out.splitlines()[-1] == (
-        'example: export.html markdown="# Title"'
-    )
 
 
 def test_example_shows_file_option_and_transport_but_no_secret(abp: CommandLine, workbench: Fixture) -> None:

@@ -13,18 +13,6 @@ import pytest
 from tests.support.command_line import CommandLine
 
 
-def test_doctor_lists_optional_last(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABP_BROWSER", "/nonexistent")  # what is optional is told all the same
-    lines = abp("doctor").out.splitlines()
-    labels = [line[:16].strip() for line in lines]
-    last = labels.index("video")
-    assert labels.index("store") < labels.index("sandbox") < last < labels.index("extras")
-    extras = lines[labels.index("extras") :]
-    assert len(extras) > 1 and set(labels[last + 2 :]) <= {"", "plug-ins"}
-    document = abp("doctor", "--json").document
-    assert all(f"{name} (" in " ".join(extras) for name in document["extras"])
-
-
 @contextmanager
 def refusing_server() -> Iterator[tuple[str, list[str]]]:
     """A server that refuses each download: its address, and the methods of the requests."""

@@ -44,6 +44,12 @@ def test_help_forms_print_same_usage(abp: CommandLine, command: str) -> None:
     assert abp("help", "cal").status == 2
 
 
+def test_usage_is_shown_without_arguments(abp: CommandLine) -> None:
+    bare = abp()
+    assert bare.status == 2 and "Usage: abp" in bare.out and "130 interrupted" in " ".join(bare.out.split())
+    assert all(abp(name, "--help").status == 0 for name in COMMANDS)
+
+
 def test_command_list_shows_first_sentence_of_help() -> None:
     listed = {name: command.help for name, command in COMMANDS.items()}
     assert listed == {name: load_command(name).get_short_help_str(80) for name in COMMANDS}
