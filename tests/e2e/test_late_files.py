@@ -103,6 +103,7 @@ async def app(server: tuple[Server, str], browser: Browser, tmp_path: Path) -> A
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def whole_app(server: tuple[Server, str], whole_browser: Browser, tmp_path: Path) -> AsyncIterator[Session]:
+    server[0].requests.clear()
     async with connect(server[1], browser=whole_browser, store=tmp_path, timeout=60) as opened:
         yield opened
 
