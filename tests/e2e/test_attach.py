@@ -338,22 +338,12 @@ async def test_detaching_from_cdp_leaves_browser_and_tabs_open(tmp_path: Path) -
             assert measured == {"size": 300_000, "last": content(300_000, 9)[-1]}
         assert await tabs_of(cdp_url) == ["mine"]
         assert process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-        # What the app kept is in that browser's own profile: the next one that attaches sees it.
-        async with connect(url, cdp_url=cdp_url, store=tmp_path / "out") as app:
-            assert value((await app.call("note.read")).data, "storage") == "kept"
-        assert process.is_running()
-
-
-@pytest.mark.slow
-async def test_attaching_by_websocket_url_survives_failing_block(
-    running: tuple[str, psutil.Process], tmp_path: Path
-) -> None:
-    cdp_url, process = running
-    async with notebook() as url:
         version = await asyncio.to_thread(urllib.request.urlopen, f"{cdp_url}/json/version")
         ws_url = json.load(version)["webSocketDebuggerUrl"]
+        # What the app kept is in that browser's own profile: the next one that attaches sees it.
         with pytest.raises(ZeroDivisionError):
-            async with connect(url, cdp_url=ws_url, store=tmp_path / "out"):
+            async with connect(url, cdp_url=ws_url, store=tmp_path / "out") as app:
+                assert value((await app.call("note.read")).data, "storage") == "kept"
                 raise ZeroDivisionError
         with pytest.raises(ConnectFailed):
             await connect("http://127.0.0.1:9/", cdp_url=cdp_url, store=tmp_path / "out")
@@ -393,21 +383,6 @@ async def test_hanging_tab_is_named_as_reason_not_to_attach(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-async def test_many_sessions_share_one_attached_browser(running: tuple[str, psutil.Process], tmp_path: Path) -> None:
-    cdp_url, _ = running
-    async with notebook() as url:
-        async with Browser(cdp_url=cdp_url) as attached:
-
-            async def read_file(seed: int) -> bytes:
-                async with connect(url, browser=attached, store=tmp_path / f"out{seed}") as app:
-                    ref = (await app.call("note.file", {"size": 2 * MB, "seed": seed})).artifacts["file"]
-                    return Path(str(ref.path)).read_bytes()
-
-            assert await asyncio.gather(*map(read_file, (1, 2))) == [content(2 * MB, 1), content(2 * MB, 2)]
-        assert await tabs_of(cdp_url) == ["mine"]
-
-
-@pytest.mark.slow
 async def test_app_in_attached_browser_works_behind_another_tab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,6 +399,9 @@ async def test_app_in_attached_browser_works_behind_another_tab(
     ):
         assert isinstance(first.transport, PlaywrightTransport) and first.transport.page is not None
         await first.transport.page.evaluate("() => new Promise(requestAnimationFrame)")
+
+        made = await asyncio.gather(*(app.call("note.file", {"size": 2 * MB, "seed": 1}) for app in (first, second)))
+        assert [await first.store.get(result.artifacts["file"]) for result in made] == [content(2 * MB, 1)] * 2
 
         behind = await asyncio.to_thread(tab_in_front, cdp_url)
         await asyncio.gather(first.screenshot(), second.screenshot())

@@ -19,12 +19,12 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.async_api import Error as PlaywrightError, Page, Route, async_playwright
+from playwright.async_api import Error as PlaywrightError, Page, async_playwright
 
 from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
 from tests.support.needs import missing
-from tests.support.pages import reach_without_cdp
+from tests.support.pages import reach_without_cdp, serve_page
 from tests.support.slow import slow_but
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
@@ -92,37 +92,28 @@ async def test_content_round_trips_without_cdp(
                 assert value(received, "received") == "ArrayBuffer"
 
 
-@pytest.mark.slow
-async def test_missing_download_events_are_probed_once(
-    browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+#: A sandbox without allow-downloads gives no event at all.
+SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts allow-same-origin"}
+SANDBOXED = """<script>
+window.abp = { initialize: () => ({ app: { name: "Sandboxed" } }), listCapabilities: () => [{ name: "file" }],
+  call: async () => ({ success: true, data: { file: new Blob([new Uint8Array(9 << 20).fill(7)]) } }) };
+</script>"""
+
+
+@pytest.mark.parametrize(("way", "rung"), slow_but([("cdp", "stream"), ("evaluate", "slices")], ("cdp", "stream")))
+async def test_large_content_comes_without_download_events(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, rung: str
 ) -> None:
-    """A sandbox without allow-downloads gives no event at all."""
-    reach_without_cdp(monkeypatch)
-    context = await browser.playwright.new_context()
-    page = await context.new_page()
-
-    async def add_sandbox(route: Route) -> None:
-        response = await route.fetch()
-        policy = {"content-security-policy": "sandbox allow-scripts allow-same-origin"}
-        await route.fulfill(response=response, headers={**response.headers, **policy})
-
-    await page.route(fixture.url, add_sandbox)
-    await page.goto(fixture.url)
-    asked: list[object] = []
-    expect = page.expect_download
-
-    def counted(*args: Any, **options: Any) -> Any:
-        asked.append(options)
-        return expect(*args, **options)
-
-    monkeypatch.setattr(page, "expect_download", counted)
-    async with connect(fixture.url, page=page, store=tmp_path) as app:
-        app.transport._page_access.ladder.downloads.limits = replace(LIMITS, start=0.3)  # type: ignore[attr-defined]
-        for seed in range(2):
-            ref = (await app.call("file.generate", {"bytes": 9 * MB, "seed": seed})).artifacts["file"]
-            assert ref.sha256 == digest(9 * MB, seed)
-        assert len(asked) == 1 and ladder_of(app).used == {"download": 0, "stream": 0, "slices": 2}
-    await context.close()
+    if way == "evaluate":
+        reach_without_cdp(monkeypatch)
+    async with serve_page(SANDBOXED, SANDBOX) as url, connect(url, browser=browser, store=tmp_path) as app:
+        downloads = ladder_of(app).downloads
+        assert downloads is not None
+        for start in (0.3, 60 if way == "evaluate" else 0.3):  # it is remembered there
+            downloads.limits = replace(LIMITS, start=start)
+            result = await app.call("file", timeout=30)
+            assert await app.store.get(result.artifact()) == b"\7" * (9 * MB)
+        assert ladder_of(app).used == {"download": 0, "stream": 0, "slices": 0, rung: 2}
 
 
 async def test_pages_are_printed_and_navigation_fails_call(
@@ -176,17 +167,6 @@ async def test_callers_page_is_left_unchanged_without_cdp(without_cdp: Callable[
         await context.close()
 
 
-@pytest.mark.slow
-async def test_a_spinning_page_ends_at_the_deadline(
-    fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reach_without_cdp(monkeypatch)
-    async with asyncio.timeout(20):
-        async with connect(fixture.url, store=tmp_path) as app:
-            with pytest.raises(CallTimeout):
-                await app.call("fault.spin", timeout=0.4)
-
-
 async def test_a_crashed_renderer_is_replaced(
     browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -205,16 +185,6 @@ async def test_a_crashed_renderer_is_replaced(
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> None:
-    if find_browser(name="chromium") is None:
-        pytest.skip("no Chromium here")
-    async with connect(fixture.url, browser="chromium", store=tmp_path) as app:
-        assert (await app.call("file.list")).artifacts
-        browser = app.transport._browser  # type: ignore[attr-defined]
-        assert isinstance(browser, Browser) and browser.engine == "chromium" and browser.version
 
 
 @pytest.mark.parametrize("variable", slow_but(["LC_ALL", "LANG"], "LANG"))

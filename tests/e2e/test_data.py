@@ -1,4 +1,4 @@
-"""Tables of 100 MB that an app made, in the programs that read tables; and the manifest of a batch."""
+"""Tables of 100 MB in the programs that read tables; and the manifest of a batch."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.support.pages import serve_page
-from transports import ArtifactRef, Browser, batch, connect
+from transports import ArtifactRef, batch
+from transports.artifacts import open_store
 from transports.batch import Job
 from webapp_fixture import Fixture
 
@@ -23,41 +22,17 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 ROOT = Path(__file__).parents[2]
 SIZE = 100_000_000
-#: A page whose ``table.export`` makes a CSV of ``lines`` lines, each of 40 bytes, with a header of 40.
-APP = """
-<!doctype html><title>Tables</title><script>
-const line = (number) => `${String(number).padStart(12)},${String(number % 997).padStart(12)},${'product name'}_\\n`;
-globalThis.abp = {
-  async initialize() {
-    return { sessionId: 's', protocolVersion: '0.1', app: { id: 'tables', name: 'Tables', version: '1' },
-      capabilities: [{ name: 'table.export', available: true }], features: {} };
-  },
-  async listCapabilities() { return [{ name: 'table.export', description: 'A table' }]; },
-  async call(_name, { lines }) {
-    const parts = ['number'.padStart(12) + ',' + 'remainder'.padStart(12) + ',' + 'name'.padEnd(13) + '\\n'];
-    for (let from = 0; from < lines; from += 10000) {
-      let part = '';
-      for (let number = from; number < Math.min(lines, from + 10000); number++) part += line(number);
-      parts.push(part);
-    }
-    return { success: true, data: { table: new File(parts, 'table.csv', { type: 'text/csv' }) } };
-  },
-  async shutdown() {},
-};
-</script>
-"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def table(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ArtifactRef]:
-    """The artifact of a CSV of 100 MB."""
-    folder = tmp_path_factory.mktemp("table")
-    async with serve_page(APP) as url:
-        async with connect(url, browser=browser, store=folder) as app:
-            result = await app.call("table.export", {"lines": SIZE // 40 - 1}, timeout=120)
-        ref = result.artifact()
-        assert (ref.size_bytes, ref.mime_type, ref.filename) == (SIZE, "text/csv", "table.csv")
-        yield ref
+async def table(tmp_path_factory: pytest.TempPathFactory) -> ArtifactRef:
+    """The artifact of a CSV of 100 MB: a header and lines of 40 bytes each."""
+    header = f"{'number':>12},{'remainder':>12},{'name':<13}\n"
+    lines = (f"{number:12},{number % 997:12},product name_\n" for number in range(SIZE // 40 - 1))
+    store = open_store(tmp_path_factory.mktemp("table"))
+    ref = await store.put_bytes("".join((header, *lines)).encode(), mime_type="text/csv", filename="table.csv")
+    assert ref.size_bytes == SIZE
+    return ref
 
 
 #: Programs; each prints the sum of a column of ``file``, which is open, or of the one at ``path`` in ``files``: the
@@ -115,12 +90,6 @@ async def test_csv_of_100_mb_needs_no_more_memory_than_a_plain_file(table: Artif
     total, peak = run(program, table.uri, table.path.parent)
     assert total == plain == expected
     assert peak < peak_of_plain * ALLOWED, f"{peak / peak_of_plain:.2f} times"
-
-
-@pytest.mark.slow
-async def test_table_artifact_opens_at_its_header_row(table: ArtifactRef) -> None:
-    with table.open() as file:
-        assert file.readline().split() == [b"number,", b"remainder,name"]
 
 
 async def test_run_manifest_opens_in_duckdb(fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -667,22 +667,31 @@ async def test_a_navigation_during_a_call_is_announced_despite_beforeunload(conn
         assert effect.kind == "navigation" and effect.call is not None
 
 
-async def test_page_crash_and_effect_outside_calls_are_announced(connected: Connect) -> None:
-    async with connected() as app:
-        async with announced(app, 1) as effects:
-            await page_of(app).evaluate("setTimeout(() => alert('late'), 20)")
+@pytest.mark.fault(2)
+async def test_page_crash_and_effect_outside_calls_are_announced(app: Session, connected: Connect) -> None:
+    """A page of another session goes on meanwhile."""
+    page = page_of(app)
+    async with connected() as crashing:
+        async with announced(crashing, 1) as effects:
+            await page_of(crashing).evaluate("setTimeout(() => alert('late'), 20)")
         assert effects == [Effect("dialog", None, {"type": "alert", "message": "late", "answer": "accepted"})]
-        cdp = await page_of(app).context.new_cdp_session(page_of(app))
-        async with announced(app, 1) as effects:
-            call = asyncio.ensure_future(app.call("fault.never", timeout=20))
+        cdp = await page_of(crashing).context.new_cdp_session(page_of(crashing))
+        working = asyncio.ensure_future(app.call("job.run", {"steps": 100, "delay": 20}))
+        async with announced(crashing, 1) as effects:
+            call = asyncio.ensure_future(crashing.call("fault.never", timeout=20))
             await asyncio.sleep(0.3)
             started = time.monotonic()
             crash = asyncio.ensure_future(cdp.send("Page.crash"))
-            with pytest.raises(PageCrashed):
+            with pytest.raises(PageCrashed) as caught:
                 await call
             assert time.monotonic() - started < 10
             crash.cancel()
         assert effects[0].kind == "crash" and effects[0].call is not None
+        assert caught.value.code == "DISCONNECTED" and caught.value.retryable
+        assert not working.done()
+        assert (await crashing.call("file.list")).artifacts
+        await working
+    assert page_of(app) is page and not page.is_closed()
 
 
 # --- an embedded app --------------------------------------------------------------------------------------------------

@@ -186,10 +186,6 @@ every native | tools app embedded | "mine"
   !left.includes(name))); spy(globalThis, 'fetch', 'XMLHttpRequest', 'MessageChannel', 'postMessage'); spy(globalThis,
   ...Object.getOwnPropertyNames(globalThis).filter((name) => name.startsWith('_'))); on.call = () => ({ by: 'mine',
   small: new Uint8Array(9), held: new Uint8Array(300000), large: new Uint8Array(3 << 20) }); ran();
-Map.prototype.get finds the tool of another | tools
-  const { get, values } = Map.prototype; Map.prototype.get = function (key) { const found = apply(get, this, [key]);
-  for (const one of apply(values, this, [])) if (isObject(one) && isObject(found) && one !== found) { look(one,
-  'map'); if (stringOf(one)?.includes('precious')) return one; } return found; }; ran();
 hooks on every value | tools app embedded
   const next = Array.prototype[Symbol.iterator]; Array.prototype[Symbol.iterator] = function () { look(this,
   'iterator'); return apply(next, this, []); }; for (const kind of [Array, Promise, Map, Set]) define(kind,
@@ -217,9 +213,6 @@ frames, windows and messages to them | tools app embedded
   '*'); frames[0]?.postMessage(['key', 'top', ''], '*', [port2]); for (const window of [frames[0], other]) try {
   look(window.document.cookie, 'a document'); } catch {} ran(); }, 300);
 # documents
-document.open | tools embedded
-  later(() => { document.open(); listen(); document.write("<iframe src='http://OTHER/precious'
-  allow='tools'></iframe>"); document.close(); listen(); ran(); }, 200);
 document.domain | tools embedded unboxed
   for (const name of ['localhost', '127.0.0.1']) try { document.domain = name; } catch {} later(() => { for (const
   window of [frames[0], parent]) try { const { cookie } = window.document; if (window !== globalThis) took(`a

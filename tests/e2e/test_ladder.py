@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from tests.e2e.conftest import Connect
 from tests.e2e.test_attach import ladder_of
-from transports import Browser, PlaywrightTransport, Session, connect
+from transports import Browser, Session, connect
 from transports.playwright._content import Ladder
 from transports.playwright._downloads import LIMITS, CdpDownloads
 from webapp_fixture import Fixture, digest
@@ -73,31 +73,6 @@ async def test_text_slices_transfer_content_alone(app: Session, monkeypatch: pyt
     before = app.transport.rungs
     assert await generated(app, 7 * MB + 5, 3, way) == digest(7 * MB + 5, 3)
     assert used_since(app, before)["slices"] == 1
-
-
-async def test_page_without_download_permission_falls_back(
-    fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sandbox without allow-downloads gives no event at all: the next rung is tried after a silence."""
-    transport = PlaywrightTransport(fixture.url, browser=browser)
-    load_app = transport._load_app
-
-    async def sandboxed(page: Any, agent: Any) -> None:
-        async def add_sandbox(route: Any) -> None:
-            response = await route.fetch()
-            policy = {"content-security-policy": "sandbox allow-scripts allow-same-origin"}
-            await route.fulfill(response=response, headers={**response.headers, **policy})
-
-        await page.route(fixture.url, add_sandbox)
-        await load_app(page, agent)
-
-    monkeypatch.setattr(transport, "_load_app", sandboxed)
-    async with connect(fixture.url, transport=transport, store=tmp_path) as app:
-        downloads = ladder_of(app).downloads
-        assert isinstance(downloads, CdpDownloads)
-        downloads.limits = replace(LIMITS, start=0.3)
-        assert await generated(app, 9 * MB, 4) == digest(9 * MB, 4)
-        assert ladder_of(app).used == {"download": 0, "stream": 1, "slices": 0}
 
 
 @pytest.mark.slow
@@ -167,12 +142,3 @@ async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tm
             await call
         await gone(tmp_path / "out")
         assert await generated(app, 5 * MB, 7) == digest(5 * MB, 7)
-
-
-@pytest.mark.slow
-async def test_ten_sessions_transfer_files_concurrently_in_one_browser(connected: Connect) -> None:
-    async def one(seed: int) -> None:
-        async with connected() as app:
-            assert await generated(app, 16 * MB, seed) == digest(16 * MB, seed)
-
-    await asyncio.gather(*(one(seed) for seed in range(10)))

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from tests.support.processes import processes
 from tests.support.slow import slow_but
 from transports import connect
 from transports.artifacts import open_store
-from transports.batch import Endpoint, Job, Pool, Reuse, State
+from transports.batch import Endpoint, Pool, Reuse
 from transports.errors import ConnectFailed
 from transports.playwright._find import find_browser
 from transports.surfaces.shared._apps import pooled
@@ -51,47 +50,6 @@ async def nothing_new(before: set[int]) -> None:
 
 def pids() -> set[int]:
     return {process.pid for process in processes()}
-
-
-@pytest.mark.slow
-async def test_killed_browser_fails_only_its_own_calls(fixture: Fixture, tmp_path: Path) -> None:
-    before = pids()
-    begun: set[str | None] = set()
-    opening = partial(connect, on_progress=lambda progress: begun.add(progress.call))
-    async with Pool(2, 2, store=tmp_path, connect=opening) as pool:
-        jobs = [Job("job.run", {"steps": 1200, "delay": 100}, fixture.url) for _ in range(4)]
-        running = [asyncio.ensure_future(pool.run(job)) for job in jobs]
-        async with asyncio.timeout(60):
-            while [one.leased for one in pool.stats().browsers] != [2, 2] or len(begun) < 4:
-                await asyncio.sleep(0.05)
-        browser = pool._fleet.browser_slots.members[0].browser
-        assert browser is not None
-        psutil.Process(browser._process.pids[-1]).kill()
-        async with asyncio.timeout(60):
-            while sum(job.done() for job in running) < 2:
-                await asyncio.sleep(0.05)
-        assert [job.result().state for job in running if job.done()] == [State.UNKNOWN] * 2
-        assert len([job.cancel() for job in running if not job.done()]) == 2  # the other browser's go on until now
-        after = [outcome async for outcome in pool.map(Job("file.list", {}, fixture.url) for _ in range(8))]
-        assert {outcome.state for outcome in after} == {State.SUCCEEDED}
-        assert pool.stats().recycled == {"ended": 1}
-    await nothing_new(before)
-
-
-@pytest.mark.slow
-async def test_browsers_are_replaced_while_calls_run(fixture: Fixture, tmp_path: Path) -> None:
-    before = pids()
-    async with Pool(1, 2, store=tmp_path, recycle_after=20) as pool:
-        jobs = (Job("file.generate", {"bytes": 2000 + n, "seed": n}, fixture.url, id=str(n)) for n in range(32))
-        most = 0
-        async for outcome in pool.map(jobs):
-            assert outcome.state is State.SUCCEEDED, outcome.error
-            (ref,) = outcome.artifacts
-            n = int(outcome.job.id or "")
-            assert ref.sha256 == digest(2000 + n, n)
-            most = max(most, len(pool.stats().browsers))
-        assert pool.stats().recycled["calls"] >= 1 and most == 2
-    await nothing_new(before)
 
 
 @pytest.mark.parametrize(("reuse", "contexts"), slow_but([("context", 1), ("never", 0)], ("context", 1)))

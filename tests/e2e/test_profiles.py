@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import stat
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -76,36 +75,14 @@ async def test_sessions_sharing_a_profile_get_separate_files(fixture: Fixture, t
 @whole
 async def test_profile_in_use_error_says_what_to_do(tmp_path: Path) -> None:
     profile = tmp_path / "profile"
-    script = (
-        "import asyncio, sys\n"
-        "from transports import Browser\n"
-        "async def main():\n"
-        "    async with Browser(profile=sys.argv[1]):\n"
-        "        print('open', flush=True)\n"
-        "        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)\n"
-        "asyncio.run(main())\n"
-    )
-    other = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, str(profile), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    assert other.stdin is not None and other.stdout is not None
-    try:
-        assert await asyncio.wait_for(other.stdout.readline(), 30) == b"open\n"
-        async with notebook() as url:
+    async with notebook() as url:
+        async with Browser(profile=profile):
             with pytest.raises(ProfileInUse, match=r"close that one.*another profile=.*cdp_url=") as caught:
                 await connect(url, profile=profile, store=tmp_path / "out")
-            assert caught.value.code == "BROWSER_ERROR" and caught.value.retryable
-            assert str(profile) in caught.value.message
-            other.stdin.close()
-            assert await asyncio.wait_for(other.wait(), 20) == 0
-            async with connect(url, profile=profile, store=tmp_path / "out") as app:  # as it said
-                with pytest.raises(ProfileInUse):
-                    await connect(url, profile=profile, store=tmp_path / "out")
-                await note(app)
-    finally:
-        if other.returncode is None:
-            other.kill()
-            await other.wait()
+        assert caught.value.code == "BROWSER_ERROR" and caught.value.retryable
+        assert str(profile) in caught.value.message
+        async with connect(url, profile=profile, store=tmp_path / "out") as app:  # as it said
+            await note(app)
 
 
 @pytest.mark.slow
