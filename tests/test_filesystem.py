@@ -16,7 +16,6 @@ import fsspec
 import pytest
 
 import transports.sync
-from tests.support.slow import slow_but
 from transports import ArtifactStore, LocalStore, Scope, UsageError, open_store
 from transports.artifacts._ref import age_key
 from transports.artifacts.objects._store import ObjectStore
@@ -161,15 +160,6 @@ async def test_corrupt_bucket_content_raises_before_first_byte(memory_bucket: st
         fsspec.filesystem("artifact", store=store).open(ref.uri)
 
 
-async def test_fsspec_reads_are_written_to_audit_log(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "out", audit=tmp_path / "audit.jsonl")
-    ref = await store.put_bytes(CSV)
-    with fsspec.open(ref.uri, store=store) as file:
-        assert file.read(3) == CSV[:3]
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [(line["action"], line["bytes"]) for line in lines] == [("put", len(CSV)), ("read", len(CSV))]
-
-
 async def test_open_reader_finishes_deleted_artifact(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     ref = await store.put_bytes(bytes(2 * MB))
@@ -180,45 +170,9 @@ async def test_open_reader_finishes_deleted_artifact(tmp_path: Path) -> None:
 
 # --- the programs -----------------------------------------------------------------------------------------------------
 
-# They are imported late: each takes a part of a second, in every worker that collects tests.
-
-
-def with_pandas(uri: str, store: object) -> list[Any]:
-    import pandas
-
-    return [*pandas.read_csv(uri, storage_options={"store": store}).itertuples(index=False, name=None)]
-
-
-def with_polars(uri: str, store: object) -> list[Any]:
-    import polars
-
-    with fsspec.open(uri, store=store) as file:
-        return polars.read_csv(file).rows()
-
-
-def with_duckdb(uri: str, store: object) -> list[Any]:
-    import duckdb
-
-    with duckdb.connect() as connection:
-        connection.register_filesystem(fsspec.filesystem("artifact", store=store))
-        return connection.sql(f"FROM read_csv('{uri}')").fetchall()
-
-
-def with_pyarrow(uri: str, store: object) -> list[Any]:
-    from pyarrow import csv
-
-    with fsspec.open(uri, store=store) as file:
-        return [tuple(row.values()) for row in csv.read_csv(file).to_pylist()]
-
-
-@pytest.mark.parametrize("store", slow_but(["local", "memory", "bucket"], "bucket"), indirect=True)
-async def test_csv_artifact_is_readable_by_each_library(store: ArtifactStore) -> None:
-    ref = await store.put_bytes(CSV, mime_type="text/csv")
-    for read in (with_pandas, with_polars, with_duckdb, with_pyarrow):
-        assert read(ref.uri, store) == [("Jan", 120), ("Feb", 150)], read
-
 
 async def test_parquet_artifact_opens_in_duckdb_pandas_polars_and_pyarrow(tmp_path: Path) -> None:
+    # They are imported late: each takes a part of a second, in every worker that collects tests.
     import duckdb
     import pandas
     import polars

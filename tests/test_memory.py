@@ -1,14 +1,13 @@
 """The in-process transport by itself, through the transport contract."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transports import CapabilityError, Disconnected, MemoryTransport, Message, ProtocolError
+from transports import CapabilityError, Disconnected, MemoryTransport, Message
 from transports.errors import BrowserCrashed, CallTimeout, UnsupportedBinary
 from transports.protocol.binary import BinaryData, Handle
 from transports.testing import Call
@@ -55,13 +54,6 @@ async def test_handlers_are_listed_with_their_docstrings(transport: MemoryTransp
     assert [one["name"] for one in initialized["capabilities"]] == ["big", "hang", "fail", "elicit"]
     listed = await ask(transport, Message("capabilities/list"))
     assert listed[0] == {"name": "big", "description": "Answers large content."}
-
-
-async def test_an_unknown_request_raises(transport: MemoryTransport) -> None:
-    with pytest.raises(ProtocolError, match="capabilities/undo"):
-        await ask(transport, Message("capabilities/undo"))
-    answer = await ask(transport, request("nothing"))
-    assert (answer["success"], answer["error"]["code"]) == (False, "UNKNOWN_CAPABILITY")
 
 
 async def test_handle_ids_are_not_reused(transport: MemoryTransport, tmp_path: Path) -> None:
@@ -161,33 +153,6 @@ async def test_only_the_first_elicitation_response_counts(transport: MemoryTrans
     for n in (1, 2):
         await transport.notify(Message("elicitation/response", {"n": n}, id=asked.id))
     assert (await calling)["data"] == {"n": 1}
-
-
-async def test_closing_ends_every_call_and_is_idempotent(caplog: pytest.LogCaptureFixture) -> None:
-    before = asyncio.all_tasks()
-    cleaned: list[str] = []
-
-    async def careful(params: Mapping[str, object], call: Call) -> object:
-        try:
-            return await hang(params, call)
-        finally:
-            await asyncio.sleep(0.01)
-            cleaned.append(call.capability)
-
-    with caplog.at_level(logging.WARNING):
-        async with MemoryTransport({"careful": careful, "elicit": elicit}) as transport:
-            calling = [asyncio.ensure_future(ask(transport, request(name, name))) for name in ("careful", "elicit")]
-            await asyncio.sleep(0.01)
-            await transport.aclose()
-            assert cleaned == ["careful"]
-            await transport.aclose()
-    for call in calling:
-        with pytest.raises(Disconnected):
-            await call
-    with pytest.raises(Disconnected):
-        await ask(transport, request("elicit"))
-    assert asyncio.all_tasks() == before
-    assert caplog.records == []
 
 
 async def test_a_request_before_opening_raises() -> None:

@@ -111,29 +111,26 @@ def test_unknown_public_name_raises_attribute_error() -> None:
         exec("from transports import conect")
 
 
-def test_cli_starts_without_importing_work_modules() -> None:
-    modules = loaded_by("import transports.surfaces.cli._commands")
-    assert "transports.surfaces.cli._commands" in modules
-    assert not modules & (
-        HEAVY
-        | {"transports.session._session", "transports.playwright._source", "importlib.metadata", "jsonschema_rs"}
-        | {"prompt_toolkit", "asyncio", "msgspec", "hashlib"}
-    )
-
-
-def test_completing_a_command_name_imports_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_starts_without_importing_work_modules_and_completes_a_name_without_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("_ABP_COMPLETE", "complete_fish")
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "abp c")
-    program = """if True:
+    completing = """if True:
         import contextlib, sys
         from transports.surfaces.cli import main
 
         with contextlib.redirect_stdout(sys.stderr):
             main([])"""
-    modules = loaded_by(program)
+    modules, completed = loaded_in_turn("import transports.surfaces.cli._commands", completing)
     assert "transports.surfaces.cli._commands" in modules
-    assert not modules & {"transports.surfaces.cli._calls", "transports.surfaces.cli._detached"}
+    assert not completed & {"transports.surfaces.cli._calls", "transports.surfaces.cli._detached"}
+    assert not modules & (
+        HEAVY
+        | {"transports.session._session", "transports.playwright._source", "importlib.metadata", "jsonschema_rs"}
+        | {"prompt_toolkit", "asyncio", "msgspec", "hashlib"}
+    )
 
 
 @pytest.mark.load

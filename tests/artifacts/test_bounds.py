@@ -16,7 +16,6 @@ from transports.artifacts import (
     ArtifactRef,
     LocalStore,
     MemoryStore,
-    NoneStore,
     Retention,
     Scope,
     _base as eviction,
@@ -30,10 +29,6 @@ from transports.artifacts._retention import Entry
 from transports.artifacts.local import _maintenance as maintenance
 
 HASH = "a" * 64
-
-
-def test_store_accepts_1_gib_content() -> None:
-    assert MemoryStore().max_bytes == NoneStore().max_bytes == 1_073_741_824
 
 
 # --- content ----------------------------------------------------------------------------------------------------------

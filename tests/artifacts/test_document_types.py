@@ -77,6 +77,8 @@ async def test_artifact_reference_has_documented_fields() -> None:
     scope = Scope(tenant="t", user="u", session="s", trace="r")
     ref = await MemoryStore().scoped(scope).put_bytes(PDF, mime_type="application/pdf", filename="a.pdf")
     shown = ref.as_dict()
+    assert shown.keys() == {"id", "uri", "path", "filename", "mime_type", "size_bytes", "sha256", "scope"}
+    assert (shown["uri"], shown["path"]) == (f"artifact://{ref.id}", None)
     own = ArtifactRef.model_validate({**shown, "scope": {f"{name}_id": value for name, value in scope.items()}})
     assert (own.id, own.mime_type, own.size_bytes) == (ref.id, "application/pdf", len(PDF))
     assert (own.filename, own.sha256) == ("a.pdf", hashlib.sha256(PDF).hexdigest())

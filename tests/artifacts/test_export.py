@@ -12,7 +12,7 @@ import pytest
 
 from tests.artifacts.test_contract import kind, opened, store
 from tests.support.local_store import PDF, PNG
-from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope
+from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Scope
 from transports.artifacts._verified import ExportFile
 from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
 
@@ -169,22 +169,6 @@ async def test_export_to_full_disk_leaves_no_file(small_disk: Path, tmp_path: Pa
     with pytest.raises(StoreFull, match="choose another path"):
         await store.export(ref, small_disk / "file.bin")
     assert names(small_disk) == []
-
-
-async def test_closing_store_closes_index_and_next_call_reopens_it(tmp_path: Path) -> None:
-    def open_files() -> list[str]:
-        links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-        return [link for link in links if str(tmp_path) in link]
-
-    async with LocalStore(tmp_path / "out", retention=Retention()) as store:
-        view = store.scoped(Scope(session="s"))
-        ref = await view.put_bytes(PDF)
-        assert any("index.sqlite" in name for name in open_files())
-    assert open_files() == []
-    await store.aclose()
-    assert await view.list() == [ref] and await store.get(ref.id) == PDF
-    await view.aclose()
-    assert open_files() == []
 
 
 async def test_every_store_can_be_closed(store: ArtifactStore) -> None:

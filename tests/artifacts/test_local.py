@@ -329,12 +329,12 @@ async def test_a_large_stream_needs_little_memory(tmp_path: Path) -> None:
 
     async def stream() -> AsyncIterator[bytes]:
         nonlocal most
-        for _ in range(150):
+        for _ in range(80):
             most = max(most, process.memory_info().rss)
             yield block
 
     ref = await store.put_stream(stream())
-    assert ref.size_bytes == 150 << 20
+    assert ref.size_bytes == 80 << 20
     async for _ in store.open(ref.id):
         most = max(most, process.memory_info().rss)
     assert most - before < 50 << 20

@@ -58,21 +58,6 @@ def test_negative_retention_limit_is_rejected() -> None:
         assert Retention.only(**{name: 0}) != Retention.only()  # type: ignore[arg-type]
 
 
-async def test_artifact_reference_is_json_serializable() -> None:
-    async with MemoryStore() as store:
-        ref = await store.scoped(Scope(user="u")).put_bytes(b"hello", filename="a.bin")
-    assert ref.as_dict() == {
-        "id": ref.id,
-        "uri": f"artifact://{ref.id}",
-        "path": None,
-        "filename": "a.bin",
-        "mime_type": ref.mime_type,
-        "size_bytes": 5,
-        "sha256": ref.sha256,
-        "scope": {"user": "u"},
-    }
-
-
 def test_artifact_ids_are_stable_across_versions() -> None:
     assert artifact_id("n", "a" * 64) == "n_aaaaaaaaaaaa"
     assert candidate_ids("n", "a" * 64, Scope(user="ä"))[1] == "n_aaaaaaaaaaaaaaaa-f10b7ed6d6bacea1e58f"

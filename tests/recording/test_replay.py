@@ -364,11 +364,21 @@ async def test_patterns_in_recording_are_not_run(recorded: Make, replayed: Make,
 # --- recordings that cannot be read -----------------------------------------------------------------------------------
 
 
-async def written(recorded: Make, file: Path) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def conversation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("recorded") / "calls.jsonl"
+    memory = MemoryTransport(HANDLERS)
+    with transports.sync.connect("memory:", transport=memory, record=file, store="none:") as app:
+        app.call("copy", {"file": b"content"})
+        app.call("shout", {"text": "hi"})
+    return file
+
+
+@pytest.fixture
+def lines(conversation: Path, file: Path) -> list[dict[str, Any]]:
     """A recording, as its lines."""
-    async with recorded() as app:
-        await app.call("copy", {"file": b"content"})
-        await app.call("shout", {"text": "hi"})
+    shutil.copy(conversation, file)
+    shutil.copytree(f"{conversation}.d", f"{file}.d")
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
@@ -407,9 +417,8 @@ async def test_non_recording_file_is_rejected(replayed: Make, file: Path, text: 
     ],
 )
 async def test_edited_recording_line_is_named(
-    recorded: Make, replayed: Make, file: Path, edited: str, change: dict[str, object] | str, match: str
+    replayed: Make, file: Path, lines: list[dict[str, Any]], edited: str, change: dict[str, object] | str, match: str
 ) -> None:
-    lines = await written(recorded, file)
     (index, *_) = [n for n, line in enumerate(lines) if edited in (line.get("type"), *line)]
     texts = [json.dumps(line) for line in lines]
     texts[index] = change if isinstance(change, str) else json.dumps({**lines[index], **change})
@@ -419,20 +428,20 @@ async def test_edited_recording_line_is_named(
 
 
 @pytest.mark.load
-async def test_recording_line_with_too_many_values_is_not_parsed(recorded: Make, replayed: Make, file: Path) -> None:
-    lines = [json.dumps(line) for line in await written(recorded, file)]
+async def test_recording_line_with_too_many_values_is_not_parsed(
+    replayed: Make, file: Path, lines: list[dict[str, Any]]
+) -> None:
+    texts = [json.dumps(line) for line in lines]
     many = '{"does":"answer","n":1,"payload":[' + "1," * 4_000_000 + "1]}"
-    file.write_text("\n".join([*lines[:4], many, *lines[5:], ""]))
+    file.write_text("\n".join([*texts[:4], many, *texts[5:], ""]))
     await refused(replayed, "line 5: it has more than 4,000,000 values and names; record again")
-    head = lines[0][:-1] + ',"x":[' + "1," * 100_000 + "1]}"
-    file.write_text("\n".join([head, *lines[1:], ""]))
+    head = texts[0][:-1] + ',"x":[' + "1," * 100_000 + "1]}"
+    file.write_text("\n".join([head, *texts[1:], ""]))
     await refused(replayed, "line 1: it has more than 100,000 values and names; record again")
 
 
-async def test_replay_accepts_truncated_last_line(
-    recorded: Make, replayed: Make, file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    await written(recorded, file)
+@pytest.mark.usefixtures("lines")
+async def test_replay_accepts_truncated_last_line(replayed: Make, file: Path, caplog: pytest.LogCaptureFixture) -> None:
     *whole, last = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(whole) + last[:10])
     async with replayed() as app:
@@ -548,9 +557,8 @@ def make_nothing(path: Path) -> None:
     ],
 )
 async def test_replay_rejects_altered_content_file(
-    recorded: Make, replayed: Make, file: Path, make: Callable[[Path], object], match: str
+    replayed: Make, file: Path, lines: list[dict[str, Any]], make: Callable[[Path], object], match: str
 ) -> None:
-    lines = await written(recorded, file)
     (number,) = [n for n, line in enumerate(lines, 1) if line.get("does") == "answer" and line.get("leaves")]
     (content,) = Path(f"{file}.d").iterdir()
     content.unlink()
@@ -558,8 +566,8 @@ async def test_replay_rejects_altered_content_file(
     await refused(replayed, rf"line {number}: its content .* {match}")
 
 
-async def test_symlinked_content_folder_is_not_read(recorded: Make, replayed: Make, file: Path) -> None:
-    await written(recorded, file)
+@pytest.mark.usefixtures("lines")
+async def test_symlinked_content_folder_is_not_read(replayed: Make, file: Path) -> None:
     folder = Path(f"{file}.d")
     folder.rename(file.parent / "elsewhere")
     folder.symlink_to(file.parent / "elsewhere")
@@ -583,13 +591,15 @@ async def test_unreadable_recording_is_rejected(
 
 
 @pytest.mark.parametrize("has_recording", [True, False])
-async def test_rerecording_deletes_nothing_behind_symlink(recorded: Make, file: Path, has_recording: bool) -> None:
+async def test_rerecording_deletes_nothing_behind_symlink(
+    recorded: Make, request: pytest.FixtureRequest, file: Path, has_recording: bool
+) -> None:
     store = file.parent / "store" / ".abp" / "blobs"
     store.mkdir(parents=True)
     (store / hashlib.sha256(b"theirs").hexdigest()).write_bytes(b"theirs")
     folder = Path(f"{file}.d")
     if has_recording:
-        await written(recorded, file)
+        request.getfixturevalue("lines")
         shutil.rmtree(folder)
     folder.symlink_to(store)
     with pytest.raises(UsageError, match=r"\.d is a symlink, not a folder, or another user's"):
