@@ -155,6 +155,25 @@ async def test_only_the_first_elicitation_response_counts(transport: MemoryTrans
     assert (await calling)["data"] == {"n": 1}
 
 
+async def test_closing_waits_for_handlers() -> None:
+    cleaned: list[str] = []
+
+    async def careful(params: Mapping[str, object], call: Call) -> object:
+        try:
+            return await hang(params, call)
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append(call.capability)
+
+    async with MemoryTransport({"careful": careful}) as transport:
+        calling = asyncio.ensure_future(ask(transport, request("careful")))
+        await asyncio.sleep(0.01)
+        await transport.aclose()
+        assert cleaned == ["careful"]
+    with pytest.raises(Disconnected):
+        await calling
+
+
 async def test_a_request_before_opening_raises() -> None:
     with pytest.raises(Disconnected):
         await ask(MemoryTransport({}), Message("initialize"))

@@ -6,7 +6,6 @@ import ast
 import asyncio
 import os
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -259,36 +258,6 @@ async def test_sweep_keeps_young_files_and_files_of_live_processes(root: Path) -
     os.utime(living, (1_000_000_000,) * 2)
     async with LocalStore(root).stage():
         assert living.name not in inner(root, "staging")
-
-
-async def test_cancelled_write_waits_for_its_thread_and_leaves_nothing(
-    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started, finished = threading.Event(), threading.Event()
-    real = os.write
-
-    def slow(fd: int, data: bytes) -> int:
-        if len(data) > 1000:
-            started.set()
-            time.sleep(0.2)
-            finished.set()
-        return real(fd, data)
-
-    async def put() -> None:
-        async with store.stage() as staged:
-            await staged.write(b"x" * 2_000_000)
-
-    monkeypatch.setattr(os, "write", slow)
-    before = fds()
-    task = asyncio.create_task(put())
-    await asyncio.to_thread(started.wait)
-    task.cancel()
-    await asyncio.sleep(0.05)
-    task.cancel()  # an impatient caller
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert finished.is_set() and fds() == before
-    assert_empty(root)
 
 
 async def test_store_reads_do_not_leak_file_descriptors(store: LocalStore) -> None:
