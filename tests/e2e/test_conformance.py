@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.planted import ALLOWED, PLANTED, Planted
+from tests.support.slow import slow_but
 from transports import Browser
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
@@ -77,12 +78,13 @@ async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fi
 @pytest.mark.parametrize(
     ("planted", "kind"),
     [
-        pytest.param(one, kind, id=f"{one.name}{one.path}-{kind}", marks=pytest.mark.slow if turn else ())
-        for one in ALLOWED
-        for turn, kind in enumerate(sorted(one.kinds, key=["websocket", "embedded", "page"].index))
+        pytest.param(planted, kind, id=f"{planted.name}{planted.path}-{kind}")
+        for planted in ALLOWED
+        for kind in planted.kinds
     ],
 )
 @in_session
+@pytest.mark.slow
 async def test_allowed_behaviour_has_no_findings(
     planted: Planted, kind: str, fixture: Fixture, browser: Browser
 ) -> None:
@@ -91,7 +93,7 @@ async def test_allowed_behaviour_has_no_findings(
 
 
 @pytest.mark.requirement("R1-12a", "R1-12b", "R1-12c", "R1-13d")
-@pytest.mark.parametrize("kind", ["page", "embedded", "websocket"])
+@pytest.mark.parametrize("kind", slow_but(["page", "embedded", "websocket"], "page", "websocket"))
 @in_session
 async def test_reference_app_passes_conformance(kind: str, fixture: Fixture, browser: Browser) -> None:
     contexts = len(browser.playwright.contexts)
@@ -121,6 +123,7 @@ def extension(folder: Path) -> Path:
 @pytest.mark.requirement("R6-11d")
 @pytest.mark.usefixtures("whole_chromium")
 @in_session
+@pytest.mark.slow
 async def test_extension_conforms(tmp_path: Path) -> None:
     report = await check_app(f"extension:{extension(tmp_path / 'badges')}", Plan(timeout=1.0))
     assert found(report) == {} and report.kind == "extension" and report.called == ("badge.make",)

@@ -266,6 +266,8 @@ async def try_peers(server: Session, port: int) -> Any:
     raise AssertionError("Chromium has ended three times")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("whole_chromium")
 async def test_view_has_storage(views_address: str, tmp_path: Path) -> None:
     """A whole Chromium denies it to a frame of another site in a private window; the headless shell does not."""
     write = """async () => {

@@ -116,6 +116,7 @@ def test_each_stdio_message_is_answered_once(tmp_path: Path) -> None:
         assert {answer["id"] for answer in answers if "result" in answer} == {request["id"] for request in last}
 
 
+@pytest.mark.slow
 def test_open_subscription_does_not_delay_end_of_bridge(tmp_path: Path) -> None:
     # A bridge waits a second for the answers of other requests. A busy machine may take as long once.
     assert any(seconds_to_end(tmp_path) < 1 for _ in range(3))

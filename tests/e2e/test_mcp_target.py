@@ -118,6 +118,7 @@ def value(tree: object, *path: str | int) -> Any:
 # --- tools are capabilities -------------------------------------------------------------------------------------------
 
 
+@in_one_way
 async def test_tools_of_all_pages_become_capabilities(shared: Session) -> None:
     assert (shared.info.id, shared.info.name, shared.info.version) == ("tableau-mcp", "Tableau", "1.0")
     assert shared.transport.name == "mcp"
@@ -187,6 +188,7 @@ async def test_files_are_sent_as_bare_base64_for_string_schema(shared: Session, 
     assert shared.warnings == ()
 
 
+@in_one_way
 async def test_mcp_failure_raises_capability_error(shared: Session) -> None:
     with pytest.raises(CapabilityError, match="the printer is empty") as failed:
         await shared.call("fails")
@@ -264,6 +266,7 @@ async def test_question_of_a_call_of_a_view_is_asked_once_and_infinite_timeouts_
         assert await session.resources.list(timeout=math.inf)
 
 
+@pytest.mark.slow
 async def test_server_lost_while_its_question_is_answered_is_disconnected(tmp_path: Path) -> None:
     others = set(psutil.Process().children(recursive=True))
 
@@ -292,6 +295,7 @@ async def test_sampling_is_offered_only_with_handler_that_answers_it(tableau: st
             await session.call("think")
 
 
+@in_one_way
 async def test_late_tool_becomes_capability(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path) as session, session.events() as events:
         await session.call("grow")
@@ -307,6 +311,7 @@ async def test_late_tool_becomes_capability(app: Connected, tmp_path: Path) -> N
 
 
 @pytest.mark.requirement("R2-2.4a", "R2-2.4b", "R2-3.5a", "R2-5.7a", "R2-5.7b", "R2-6.2a", "R2-6.2d")
+@in_one_way
 async def test_resources_and_templates_are_listed_across_pages(shared: Session) -> None:
     listed = await shared.resources.list()
     assert len(listed) == 26
@@ -327,6 +332,7 @@ async def test_resources_and_templates_are_listed_across_pages(shared: Session) 
 
 @pytest.mark.requirement("R2-2.4c", "R2-3.5b", "R2-3.5d", "R2-4.2h", "R2-4.2i", "R2-5.7c", "R2-5.7g", "R2-5.7h")
 @pytest.mark.requirement("R2-6.2d")
+@in_one_way
 async def test_short_text_resource_is_inline_and_others_become_artifacts(shared: Session) -> None:
     note = await shared.resources.read("tableau://notes/3")
     assert value(note.data, "contents", 0, "text") == "This is tableau://notes/3"
@@ -345,6 +351,7 @@ async def test_short_text_resource_is_inline_and_others_become_artifacts(shared:
 
 @pytest.mark.requirement("R2-2.4d", "R2-3.5c", "R2-4.2i", "R2-5.7d", "R2-5.7e", "R2-6.2b", "R2-6.2c", "R2-7.3a")
 @pytest.mark.requirement("R2-7.3b", "R2-7.3c")
+@in_one_way
 async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
     told: list[Notification] = []
 
@@ -428,6 +435,7 @@ async def test_links_are_not_read_when_resources_are_disabled(app: Connected) ->
 
 
 @pytest.mark.requirement("R2-6.2e", "R2-6.2g", "R2-6.4i")
+@in_one_way
 async def test_an_unreadable_resource_raises_a_typed_error_and_leaves_no_file(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path / "out") as session:
         with pytest.raises(CapabilityError) as gone:
@@ -462,6 +470,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
+@pytest.mark.slow
 async def test_killed_server_is_restarted_and_subscriptions_renewed(tmp_path: Path) -> None:
     before = children()
     told: list[Notification] = []

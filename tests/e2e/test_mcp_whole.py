@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from mcp_types import (
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, called, links_of, read_as_resource
 from tests.support.slow import slow_but
+from transports import Browser, connect
 from transports.artifacts import open_store
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
@@ -34,7 +36,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
-    fixture: Fixture, tmp_path: Path, era: str
+    fixture: Fixture, browser: Browser, tmp_path: Path, era: str
 ) -> None:
     asked: list[str] = []
 
@@ -47,7 +49,7 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
         assert isinstance(content, TextContent)
         return CreateMessageResult(role="assistant", content=TextContent(text=content.text.upper()), model="test")
 
-    bridge = Bridge(Options(), open_store(tmp_path / "out"))
+    bridge = Bridge(Options(), open_store(tmp_path / "out"), connect=partial(connect, browser=browser))
     async with Client(bridge.server, mode=era, elicitation_callback=person, sampling_callback=model) as client:
         # connect, list
         session = (await called(client, "abp_connect", url=fixture.url))["session"]

@@ -15,6 +15,7 @@ from aiohttp import web
 from playwright.async_api import Page
 
 from tests.support.pdf import pages_of, text_of
+from tests.support.slow import slow_but
 from transports import Browser, Disconnected, PostMessageTransport, Session, UsageError, connect
 from transports.errors import ConnectFailed, NotAbpApp
 from transports.postmessage._transport import HARNESS_ORIGIN, _origin_beside
@@ -78,7 +79,7 @@ async def test_unknown_message_types_log_one_short_warning(
     assert len(warning.getMessage()) < 200
 
 
-@pytest.mark.parametrize("way", ["buffer", "blob"])
+@pytest.mark.parametrize("way", slow_but(["buffer", "blob"], "blob"))
 async def test_strict_csp_and_sandbox_do_not_block_file_transfer(
     fixture: Fixture, embedded: Embedded, way: str
 ) -> None:
@@ -250,7 +251,8 @@ async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
 
 
 @pytest.mark.fault(2)
-@pytest.mark.parametrize("harness", ["same", pytest.param("other", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("harness", ["same", "other"])
 async def test_a_crashed_frame_process_fails_its_calls(
     embedded: Embedded, whole_browser: Browser, harness: str
 ) -> None:
@@ -280,7 +282,7 @@ async def test_unframeable_app_raises_with_its_policy(
         await embedded(f"{fixture.embed_url}/{path}")
 
 
-@pytest.mark.parametrize("harness", ["same", "other"])
+@pytest.mark.parametrize("harness", slow_but(["same", "other"], "same"))
 async def test_redirect_to_unframeable_page_is_reported_at_once(embedded: Embedded, odd: str, harness: str) -> None:
     """Not when the time for the app's answer is up, as an app that answers nothing."""
     refusal = r"/leads: it leads to [^ ]*/refused: it refuses to be embedded \(X-Frame-Options: DENY\)"
@@ -317,7 +319,7 @@ async def test_page_that_answers_no_message_is_not_an_embedded_app(fixture: Fixt
     await asyncio.gather(check(""), check("embed/silent"))  # without the script, and one that says nothing
 
 
-@pytest.mark.parametrize("harness", ["same", "other"])
+@pytest.mark.parametrize("harness", slow_but(["same", "other"], "same"))
 async def test_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -> None:
     """``window.print`` of an embedded app prints the app, all of it, not what the frame happens to show."""
     words = [f"word{n:04}" for n in range(400)]
@@ -339,6 +341,7 @@ async def test_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -
         assert await page.main_frame.child_frames[0].evaluate("isSecureContext") is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("harness", "sent", "processes"), [("same", "strict=1", 1), ("other", "", 2)])
 async def test_app_with_same_site_harness_keeps_cookies_and_shares_process(
     embedded: Embedded, odd: str, whole_browser: Browser, harness: str, sent: str, processes: int

@@ -64,10 +64,12 @@ async def test_html_is_rendered_to_pdf(app: Session) -> None:
     ("html", "options", "size"),
     [
         ("<p>A4</p>", {}, (595, 842)),
-        ("<p>A4</p>", {"landscape": True}, (842, 595)),
-        ("<p>A4</p>", {"prefer_css_page_size": False}, (595, 842)),
+        pytest.param("<p>A4</p>", {"landscape": True}, (842, 595), marks=pytest.mark.slow),
+        pytest.param("<p>A4</p>", {"prefer_css_page_size": False}, (595, 842), marks=pytest.mark.slow),
         ("<style>@page { size: 100mm 50mm }</style>", {}, (283, 142)),
-        ("<style>@page { size: 50mm 100mm }</style>", {"format": "Letter"}, (612, 792)),
+        pytest.param(
+            "<style>@page { size: 50mm 100mm }</style>", {"format": "Letter"}, (612, 792), marks=pytest.mark.slow
+        ),
         ("<p>custom</p>", {"width": "100mm", "height": "50mm"}, (283, 142)),
     ],
 )
@@ -203,6 +205,7 @@ async def test_screenshots_of_any_url_and_size(app: Session, slow_page: SlowPage
         assert "secret" not in caught.value.message
 
 
+@pytest.mark.slow
 async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     transport = PostMessageTransport(fixture.embed_url, browser=browser)
     async with connect(fixture.embed_url, transport=transport, store=tmp_path) as app:
@@ -234,6 +237,7 @@ async def test_an_app_without_a_page_has_no_page_tools(fixture: Fixture, tmp_pat
                 await work
 
 
+@pytest.mark.slow
 async def test_picture_page_sends_no_datagrams() -> None:
     async with listening() as outside, listening() as control, PictureBrowser() as browser:
         frame = f"<script>({PEER})(window, {outside.port})</script>"

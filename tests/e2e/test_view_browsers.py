@@ -52,6 +52,7 @@ async def work_in_a_view(app: Session, *, own_context: bool = True) -> Page:
         return view.frame.page
 
 
+@pytest.mark.slow
 async def test_view_works_in_callers_context(browser: Browser, tmp_path: Path, views_address: str) -> None:
     context = await browser.playwright.new_context()
     try:
@@ -109,6 +110,7 @@ async def test_view_works_without_cdp(
         assert (await work_in_a_view(app)).is_closed()
 
 
+@pytest.mark.slow
 async def test_view_works_in_firefox(firefox: Browser, tmp_path: Path, views_address: str) -> None:
     async with connect(views_address, browser=firefox, store=tmp_path) as app:
         assert (await work_in_a_view(app)).is_closed()

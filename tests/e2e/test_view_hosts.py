@@ -47,9 +47,9 @@ async def ask(view: View, method: str, params: object) -> Any:
     ("host", "downloads", "tools", "modes"),
     [
         ("claude", True, True, ["inline", "fullscreen"]),
-        ("chatgpt", False, False, ["inline", "fullscreen", "pip"]),
+        pytest.param("chatgpt", False, False, ["inline", "fullscreen", "pip"], marks=pytest.mark.slow),
         ("goose", False, False, ["inline", "fullscreen", "pip"]),
-        ("basic-host", True, False, ["inline", "fullscreen"]),
+        pytest.param("basic-host", True, False, ["inline", "fullscreen"], marks=pytest.mark.slow),
     ],
 )
 async def test_view_sees_named_host_profile(

@@ -13,6 +13,7 @@ from playwright.async_api import Route
 
 from tests.support.canned_view import viewing
 from tests.support.eventually import eventually
+from tests.support.slow import slow_but
 from transports import Browser, Disconnected, View, connect
 from transports.errors import ABPError, NotAbpApp
 from transports.testing.conformance import Plan, check_app
@@ -32,6 +33,7 @@ async def test_csp_violation_that_view_catches_is_reported_unless_of_a_string(tm
         assert violation.startswith("Compiling or") and "script-src" in violation
 
 
+@pytest.mark.slow
 async def test_sandbox_refusals_are_warnings(tmp_path: Path, whole_browser: Browser) -> None:
     refused = {
         "confirm('Delete it?')": "confirm()",
@@ -62,7 +64,7 @@ start().then(() => {
 """
 
 
-@pytest.mark.parametrize("moment", ["while it loads", "once it has loaded"])
+@pytest.mark.parametrize("moment", slow_but(["while it loads", "once it has loaded"], "once it has loaded"))
 async def test_reloading_view_gets_handshake_and_result_again(tmp_path: Path, browser: Browser, moment: str) -> None:
     body = _RELOADING.replace("TIMES", "2")
     if "once" in moment:
@@ -135,26 +137,14 @@ async def blank_view_error(target: str, browser: Browser, *, timeout: float = 3,
     return raised.value.message
 
 
-#: By a name: the head and the script of a document, why its view stays blank, and what to do.
+#: By a name: the head and the script of a document, why its view stays blank, and what to do. The first ones are shown
+#: in each run.
 BLANK = {
     "script": (
         '<script src="https://cdn.example/lib.js"></script>',
         "lib.start(); start();",
         "its policy stops it: Loading the script 'https://cdn.example/lib.js' violates",
         "declare https://cdn.example in _meta.ui.csp.resourceDomains of the resource",
-    ),
-    "fetch": (
-        '<link rel="stylesheet" href="https://fonts.example/a.css">',
-        "fetch('https://api.example:8443/v1?key=secret').then(start)",
-        "its policy stops it: Connecting to 'https://api.example:8443/v1",
-        "declare https://api.example:8443 in _meta.ui.csp.connectDomains of the resource",
-    ),
-    "this machine": (
-        '<script src="http://127.0.0.1:5173/main.js"></script>',
-        "",
-        "its policy stops it: Loading the script 'http://127.0.0.1:5173/main.js' violates",
-        "http://127.0.0.1:5173 cannot be declared: it is this machine, where views have their own origins; "
-        'csp="loose" allows it in tests',
     ),
     "eval": (
         "",
@@ -174,17 +164,30 @@ BLANK = {
         "its script failed: ReferenceError: lib is not defined (line ",
         "correct the script",
     ),
-    "refused": (
-        "",
-        "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: [] });",
-        "its host refused ui/initialize: Expected `object`, got `array` - at `$.appCapabilities`",
-        "correct the parameters",
-    ),
     "half": (
         "",
         "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: {} });",
         "it asked for its host and did not finish the handshake",
         "send ui/notifications/initialized once the answer to ui/initialize is there",
+    ),
+    "fetch": (
+        '<link rel="stylesheet" href="https://fonts.example/a.css">',
+        "fetch('https://api.example:8443/v1?key=secret').then(start)",
+        "its policy stops it: Connecting to 'https://api.example:8443/v1",
+        "declare https://api.example:8443 in _meta.ui.csp.connectDomains of the resource",
+    ),
+    "this machine": (
+        '<script src="http://127.0.0.1:5173/main.js"></script>',
+        "",
+        "its policy stops it: Loading the script 'http://127.0.0.1:5173/main.js' violates",
+        "http://127.0.0.1:5173 cannot be declared: it is this machine, where views have their own origins; "
+        'csp="loose" allows it in tests',
+    ),
+    "refused": (
+        "",
+        "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: [] });",
+        "its host refused ui/initialize: Expected `object`, got `array` - at `$.appCapabilities`",
+        "correct the parameters",
     ),
     "silent": (
         '<img src="https://cdn.example/a.png">',
@@ -201,7 +204,14 @@ BLANK = {
 }
 
 
-async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browser: Browser) -> None:
+@pytest.mark.parametrize(
+    ("names", "judged"),
+    [([*BLANK][:5], ["script"]), pytest.param([*BLANK][5:], ["half"], marks=pytest.mark.slow)],
+    ids=["quick", "slow"],
+)
+async def test_blank_view_error_names_cause_and_next_step(
+    tmp_path: Path, browser: Browser, names: list[str], judged: list[str]
+) -> None:
     """All are open at a time, since each does nothing until its time is up."""
 
     def target_of(name: str) -> str:
@@ -226,9 +236,9 @@ async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browse
         assert f"how to fix it: {remedy}".encode() in report.junit().replace(b"&quot;", b'"')
 
     async with asyncio.TaskGroup() as tasks:
-        for name in BLANK:
+        for name in names:
             tasks.create_task(check_view(name))
-        for name in ("script", "half"):
+        for name in judged:
             tasks.create_task(check_conformance(name))
 
 
@@ -246,26 +256,29 @@ async def test_error_names_spec_csp_when_declared_domain_is_blocked(tmp_path: Pa
     assert '; this policy is for views that declare nothing; csp="declared" grants' in message
 
 
-async def test_script_answered_with_wrong_content_is_named(tmp_path: Path, browser: Browser) -> None:
+@pytest.mark.parametrize(
+    ("status", "answered"), slow_but([(404, "404"), (200, "a page of HTML")], (200, "a page of HTML"))
+)
+async def test_script_answered_with_wrong_content_is_named(
+    tmp_path: Path, browser: Browser, status: int, answered: str
+) -> None:
     head = '<script type="module" src="https://cdn.example/lib.js?v=1"></script>'
     target = viewing(tmp_path, "lib.start(); start();", {"resourceDomains": ["https://cdn.example"]}, head=head)
 
-    async def check(status: int, answered: str) -> None:
-        async def answer(route: Route) -> None:
-            await route.fulfill(status=status, body="<p>The start page", content_type="text/html")
+    async def answer(route: Route) -> None:
+        await route.fulfill(status=status, body="<p>The start page", content_type="text/html")
 
-        async with await browser.playwright.new_context() as context:
-            await context.route("https://cdn.example/**", answer)
-            async with connect(target, context=context, store="memory:") as app:
-                with pytest.raises(NotAbpApp) as raised:
-                    async with app.open_view("go", timeout=8):
-                        pass
-        fault = f"script https://cdn.example/lib.js?… was answered with {answered}; put the script into the document"
-        assert fault in raised.value.message
-
-    await asyncio.gather(check(404, "404"), check(200, "a page of HTML"))
+    async with await browser.playwright.new_context() as context:
+        await context.route("https://cdn.example/**", answer)
+        async with connect(target, context=context, store="memory:") as app:
+            with pytest.raises(NotAbpApp) as raised:
+                async with app.open_view("go", timeout=8):
+                    pass
+    fault = f"script https://cdn.example/lib.js?… was answered with {answered}; put the script into the document"
+    assert fault in raised.value.message
 
 
+@pytest.mark.slow
 async def test_request_flood_does_not_evict_other_kinds(tmp_path: Path, browser: Browser) -> None:
     body = """
       start().then(async () => {

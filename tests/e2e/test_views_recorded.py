@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.canned_view import viewing
+from tests.support.slow import slow_but
 from transports import Browser, CapabilityError, Recording, UsageError, connect
 from transports._internal.masking import KNOWN_SECRETS, record_given_secret
 from transports.errors import NotAbpApp, NotRecorded
@@ -162,7 +163,7 @@ _MINIFIED = (
 )
 
 
-@pytest.mark.parametrize("size", [1, 1 << 20])
+@pytest.mark.parametrize("size", slow_but([1, 1 << 20], 1 << 20))
 async def test_minified_view_code_is_recorded_byte_for_byte(browser: Browser, tmp_path: Path, size: int) -> None:
     code = _MINIFIED * -(-size // len(_MINIFIED))
     file = tmp_path / "recorded.jsonl"
@@ -187,12 +188,7 @@ async def test_redacted_view_document_is_named_in_warning(
         for tool in ("plain", "hollow"):
             async with app.open_view(tool):
                 pass
-        with pytest.raises(
-            NotAbpApp, match=r"stayed blank for [\d.]+ s: [^;]+\"; declare https://cdn.example in [^;]+$"
-        ):
-            async with app.open_view("forbidden", timeout=3):
-                pass
-    (said, _) = [one.message for one in caplog.records if one.name == "transports.recording"]
+    (said,) = [one.message for one in caplog.records if one.name == "transports.recording"]
     assert said == (
         "ui://views/hollow.html has texts that look like secrets; they are recorded as <redacted>, "
         "and its script may fail in a replay"
@@ -203,6 +199,21 @@ async def test_redacted_view_document_is_named_in_warning(
         async with app.open_view("hollow") as view:
             (warning,) = view.warnings
             assert "<redacted> in place of some texts of the view" in warning
+
+
+@pytest.mark.slow
+async def test_blank_view_error_says_that_its_document_was_redacted(
+    browser: Browser, tmp_path: Path, views_address: str
+) -> None:
+    file = tmp_path / "views.jsonl"
+    recording = Recording(file, patterns=[r"cdn\.example(?P<secret>/\w+)"])
+    async with connect(views_address, browser=browser, store=tmp_path / "store", record=recording) as app:
+        with pytest.raises(
+            NotAbpApp, match=r"stayed blank for [\d.]+ s: [^;]+\"; declare https://cdn.example in [^;]+$"
+        ):
+            async with app.open_view("forbidden", timeout=3):
+                pass
+    async with connect(f"replay:{file}", browser=browser, store=tmp_path / "store") as app:
         with pytest.raises(
             NotAbpApp, match=r"stayed blank.*; the recording has <redacted> in place of some texts of the view"
         ):

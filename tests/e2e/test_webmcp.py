@@ -93,6 +93,7 @@ async def test_webmcp_files_arrive_complete_in_every_form(shared: Session) -> No
         await shared.transport.page.evaluate("url => fetch(url)", url)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 async def test_large_files_stay_out_of_messages_and_memory(cases: Open) -> None:
     async with cases() as app:
         await app.call("bytes", {"size": 2 << 20})
@@ -106,6 +107,7 @@ async def test_large_files_stay_out_of_messages_and_memory(cases: Open) -> None:
             await app.call("file", {"as": "blobUrl", "size": 12 * MB, "declared": 12 * MB + 1}, timeout=60)
 
 
+@pytest.mark.slow
 async def test_playwright_webmcp_api_loses_documented_features(
     cases: Open, fixture: Fixture, context: BrowserContext
 ) -> None:
@@ -260,8 +262,11 @@ async def test_auto_chooses_protocol_offered_by_page(fixture: Fixture, browser: 
     async with connect(fixture.url + "webmcp/cases", browser=browser, store=tmp_path) as app:
         result = await app.call("echo", {"text": "hi"})
         assert result.data == {"text": "hi", "by": "top"} and result.transport == "webmcp"
-    async with connect(fixture.url, browser=browser, store=tmp_path) as app:
+    # An app that has tools, too: its script begins a session of its own, before ours or after it.
+    async with connect(fixture.webmcp_url, browser=browser, store=tmp_path) as app:
         assert app.transport.name == "playwright" and "export.pdf" in app.capabilities
+        result = await app.call("data.csv", {"rows": [{"product": "tea"}]})
+        assert result.artifact().size_bytes == 14
     url = fixture.url + "?absent"
     transport = PlaywrightTransport(url, browser=browser, protocol="auto", grace=0.2)
     with pytest.raises(NotAbpApp, match=r"no window\.abp and no WebMCP tools 0\.2 s after it loaded"):
@@ -345,6 +350,7 @@ async def test_page_that_changes_its_tools_endlessly_is_opened(
         assert (await app.call("stable")).data == "stable"
 
 
+@pytest.mark.slow
 async def test_platform_that_never_lists_tools_is_waited_for_once(
     fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ async def test_recording_replays_tools_files_failures_and_changes(
         assert await outcomes(app) == recorded
 
 
+@pytest.mark.slow
 async def test_gallery_has_forms_for_webmcp_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     page_with_tools = replace(fixture, url=fixture.url + "webmcp/cases")
     async with (
@@ -221,6 +222,7 @@ async def test_bridge_drives_webmcp_pages(fixture: Fixture, browser: Browser, tm
         assert any(block.type == "resource_link" for block in answer.content)
 
 
+@pytest.mark.slow
 async def test_app_with_webmcp_tools_is_driven_as_app(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     """Its script begins a session of its own, before ours or after it."""
     for _ in range(3):
