@@ -147,6 +147,15 @@ async def test_list_cursors_of_all_kinds_lead_to_its_end(
     assert caplog.messages == []  # no list without an end
 
 
+async def test_list_of_resources_ends_at_a_repeated_cursor(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    initialize = {**INITIALIZE, "capabilities": {"resources": {}}}
+    resources = [{"uri": "test:/a", "name": "a"}]
+    target = canned(tmp_path, initialize=initialize, resources=resources, cursor="again")
+    async with connect(target, store="memory:") as app:
+        assert {resource.uri for resource in await app.resources.list()} == {"test:/a"}
+    assert caplog.messages == []
+
+
 async def test_omitted_invalid_tool_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tools = ["words", {"name": "bad", "inputSchema": {}, "annotations": 5}, {"name": "good", "inputSchema": {}}]
     async with connect(canned(tmp_path, tools=tools), store="memory:") as app:

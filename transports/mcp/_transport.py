@@ -330,8 +330,13 @@ class MCPTransport(Transport):
     async def _list_page(self, method: str, cursor: str | None) -> Mapping[str, object]:
         params = types.PaginatedRequestParams(cursor=cursor)
         if method == "resources/list":
-            return await self._request(types.ListResourcesRequest(params=params))
-        return await self._request(types.ListResourceTemplatesRequest(params=params))
+            page = await self._request(types.ListResourcesRequest(params=params))
+        else:
+            page = await self._request(types.ListResourceTemplatesRequest(params=params))
+        if page.get("nextCursor") == cursor:
+            # Some servers repeat the cursor of their only page.
+            page.pop("nextCursor", None)
+        return page
 
     async def _request_resource(self, uri: str) -> Mapping[str, object]:
         connection = self._reconnector.connection()
@@ -463,7 +468,7 @@ class OfferedResources:
                 if isinstance(item, Mapping):
                     yield item
             next_cursor = page.get("nextCursor")
-            if not isinstance(next_cursor, str) or next_cursor == cursor:
+            if not isinstance(next_cursor, str):
                 return
             cursor = next_cursor
 

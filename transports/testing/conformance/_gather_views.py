@@ -197,10 +197,9 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
         for _ in range(max_pages):
             page = await _request_payload(server, "resources/list", {"cursor": cursor}, timeout)
             resources += [entry for entry in items_of(page.get("resources")) if isinstance(entry, Mapping)]
-            next_cursor = page.get("nextCursor")
-            if next_cursor in (None, cursor):
+            cursor = page.get("nextCursor")
+            if cursor is None:
                 break
-            cursor = next_cursor
     return resources
 
 
