@@ -102,7 +102,7 @@ async def test_responses() -> None:
         assert [part["type"] for part in parts] == kinds.split()
         assert parts[2]["image_url"] == url(PNG, "image/png") and parts[1]["text"].startswith("Image 1 of 2: a.png")
         assert parts[6] == {"type": "input_file", "filename": "c.pdf", "file_data": url(PDF, "application/pdf")}
-        message = await openai_tools(app, api="responses", attach=()).answer(call)
+        message = await openai_tools(app, api="responses").answer({**call, "name": "abp_drew"})
         assert isinstance(message["output"], str)
 
 

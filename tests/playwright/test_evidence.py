@@ -77,18 +77,15 @@ def test_secret_in_websocket_frame_or_base64_body_is_redacted(tmp_path: Path) ->
     text = json.dumps({"password": SECRET, "pin": "1234"})
     encoded = base64.b64encode(text.encode()).decode()
     content = {"mimeType": "application/octet-stream", "text": encoded, "encoding": "base64"}
-    for entry in (
-        {"_webSocketMessages": [{"opcode": 1, "data": text}, {"opcode": 1, "data": "hello"}]},
-        {"_webSocketMessages": [{"opcode": 2, "data": encoded}]},
-        {"response": {"content": content}},
-    ):
+    messages = [{"opcode": 1, "data": text}, {"opcode": 2, "data": encoded}]
+    for entry in (*({"_webSocketMessages": [message]} for message in messages), {"response": {"content": content}}):
         first = EvidenceRedactor()
         clean_entry(entry, first)
         redactor = first.with_values()
         assert redactor.known.mask_text(f"later {SECRET}") == "later <redacted>"
         cleaned = json.dumps(clean_entry(entry, redactor))
         assert SECRET not in cleaned and "1234" not in cleaned and encoded[:24] not in cleaned
-    for line in ({"opcode": 1, "data": text}, {"opcode": 2, "data": encoded}):
+    for line in messages:
         with zipfile.ZipFile(trace := tmp_path / "trace.zip", "w") as archive:
             archive.writestr("resources/frames.jsonl", f"{json.dumps(line)}\n{json.dumps(line)}\n")
         ((_, cleaned_frames),) = clean_trace(trace, first := EvidenceRedactor())

@@ -19,7 +19,7 @@ from tests.support.rows import each_row
 from tests.support.slow import slow_but
 from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, content, open_app, picture, png_size
 from tests.webapp_fixture.test_websocket import dial
-from webapp_fixture import Fixture, block, capabilities, digest, generate
+from webapp_fixture import Fixture, block, digest, generate
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
 
@@ -324,21 +324,23 @@ async def test_base64_fallback_works_without_browser_support(app: App) -> None:
     assert lengths == sizes
 
 
-async def test_shapes(app: App) -> None:
-    names = next(c for c in capabilities() if c["name"] == "shape")["inputSchema"]["properties"]["shape"]["enum"]
-    ask = "(names) => Promise.all(names.map(async (shape) => (await abp.call('shape', { shape })).success))"
-    answered = dict(zip(names, await app.page.evaluate(ask, names), strict=True))
-    assert [name for name, success in answered.items() if not success] == ["SharedArrayBuffer"]
-    arrays = ("Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint32Array", "Float64Array", "BigUint64Array")
-    for shape in ("ArrayBuffer", *arrays, "subarray", "DataView", "Blob", "File"):
-        data = await app.data("shape", shape=shape)
-        assert content(data["file"]) == PATTERN and data["size"] == 1024, shape
-        assert data["file"]["content"]["kind"] == {"subarray": "Uint8Array"}.get(shape, shape)
-
-
-async def test_shared_memory_on_an_isolated_page(browser: Browser, fixture: Fixture) -> None:
-    app = await open_app(browser, fixture.url + "?isolated")
-    ask = "async () => { const { data } = await abp.call('shape', { shape: 'SharedArrayBuffer' }); "
-    got = await app.page.evaluate(ask + "return [String(data.file.content), ...new Uint8Array(data.file.content)]; }")
-    assert got[0] == "[object SharedArrayBuffer]" and bytes(got[1:]) == PATTERN
+@pytest.mark.parametrize("strict", slow_but([False, True], False))
+async def test_only_the_document_is_printed(browser: Browser, fixture: Fixture, strict: bool) -> None:
+    app = await open_app(browser, fixture.strict_url if strict else fixture.url)
+    await app.page.evaluate("() => { window.print = () => { window.printed = (window.printed ?? 0) + 1; }; }")
+    html = "<title>T</title><h1 onclick='x()'>Doc</h1><script>window.bad = 1</script><a href='java\nscript:x()'>a</a>"
+    assert await app.data("export.pdf", html=html) == {"rendered": True, "title": "T"}
+    assert await app.page.evaluate("() => [window.printed, window.bad, document.title]") == [1, None, "T"]
+    root = "document.querySelector('#print-root')"
+    assert await app.page.evaluate(f"() => {root}.innerHTML") == "<h1>Doc</h1><a>a</a>"
+    shown = "[...document.body.children].filter((e) => e.getClientRects().length)"
+    visible = f"() => {shown}.map((e) => e.id || e.localName)"
+    seen = f"() => {{ addEventListener('beforeprint', () => {{ window.seen = ({visible})(); }}); }}"
+    await app.page.evaluate(seen)
+    before = await app.page.evaluate(visible)
+    landscape = await app.page.pdf(prefer_css_page_size=True)
+    assert landscape.startswith(b"%PDF")
+    assert await app.page.evaluate("() => window.seen") == ["print-root"]
+    assert await app.page.evaluate(visible) == before
+    assert await app.page.evaluate(f"() => [{root}.childNodes.length, document.title]") == [0, "Workbench"]
     await app.page.close()

@@ -61,42 +61,6 @@ async def test_download_urls_require_cookie_and_expire(app: App, http: aiohttp.C
         assert (await fetch(http, made["downloadUrl"]))[0] == status
 
 
-async def test_download_faults(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
-    async def reference(name: str, **params: Any) -> Any:
-        return (await app.data(f"fault.{name}", bytes=300_000, absolute=True, **params))["document"]
-
-    whole = b"".join(generate(300_000))
-    assert len((await fetch(http, (await reference("short_download"))["downloadUrl"]))[2]) == 299_999
-    assert len((await fetch(http, (await reference("long_download", delta=5))["downloadUrl"]))[2]) == 300_005
-    assert (await fetch(http, (await reference("gone"))["downloadUrl"]))[0] == 404
-    expired = await reference("expired")
-    assert expired["expiresAt"] < time.time() * 1000 and (await fetch(http, expired["downloadUrl"]))[0] == 410
-
-    with pytest.raises(aiohttp.ClientPayloadError):
-        await fetch(http, (await reference("short_download", how="cut"))["downloadUrl"])
-    url = (await reference("cut_once"))["downloadUrl"]
-    async with http.get(url) as response:
-        got = b""
-        with pytest.raises(aiohttp.ClientPayloadError):
-            while True:
-                got += await response.content.readany()
-    assert len(got) <= 150_000
-    status, _, rest = await fetch(http, url, Range=f"bytes={len(got)}-")
-    assert (status, got + rest) == (206, whole)
-
-    url = (await reference("gone", status=503, times=1, retryAfter=3))["downloadUrl"]
-    status, headers, _ = await fetch(http, url)
-    assert (status, headers["Retry-After"]) == (503, "3") and (await fetch(http, url))[2] == whole
-
-    away = await reference("redirect_away")
-    assert (await fetch(http, away["downloadUrl"]))[0] == 401
-    _, _, body = await fetch(http, away["downloadUrl"], Authorization=away["auth"]["header"])
-    landed = fixture.requests[-1]
-    assert body == whole and landed.path_qs.startswith("/faults/landing/")
-    assert f"http://{landed.headers['Host']}/" == fixture.other_origin
-    assert "Authorization" not in landed.headers
-
-
 async def test_fixture_server_leaves_no_tasks() -> None:
     before = asyncio.all_tasks()
     async with serve() as running, aiohttp.ClientSession() as session:

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
 from webapp_fixture import Fixture, block, digest, generate, serve
 
@@ -139,23 +139,6 @@ async def test_initialize_rejects_missing_agent_and_unknown_version(fixture: Fix
     async with dial(fixture) as client:
         assert (await client.initialize(agent=None))["error"]["code"] == "MISSING_PARAM"
         assert (await client.initialize(protocolVersion="1.0"))["error"]["code"] == "NOT_SUPPORTED"
-
-
-async def test_fixture_url_options_are_applied(fixture: Fixture) -> None:
-    async with dial(fixture, "?faults&capabilities=3") as client:
-        names = [entry["name"] for entry in (await client.initialize())["capabilities"]]
-        assert {"wire.cut", "fault.never", "bulk.000002"} <= set(names)
-        assert await client.data("bulk.000001", value="x") == {"name": "bulk.000001", "value": "x"}
-        assert await client.data("bulk.000000") == {"name": "bulk.000000", "value": ""}
-    async with dial(fixture, "?noinit") as client:
-        await client.send("initialize", AGENT)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.socket.recv(), 0.1)
-    async with dial(fixture, "?subprotocol=abp", subprotocols=["other", "abp"]) as client:
-        assert client.socket.subprotocol == "abp"
-    with pytest.raises(InvalidHandshake):
-        async with dial(fixture, "?subprotocol=abp"):
-            pass
 
 
 async def test_lone_surrogate_in_invalid_params_ends_no_connection(fixture: Fixture) -> None:

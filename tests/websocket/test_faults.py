@@ -75,7 +75,7 @@ async def test_disconnect_fails_calls_in_flight_and_next_call_reconnects(fixture
     async with session(fixture) as app:
         waiting = [asyncio.ensure_future(app.call("job.wait")) for _ in range(3)]
         await asyncio.sleep(0.1)
-        with pytest.raises(Disconnected):
+        with pytest.raises(Disconnected, match=r"it is opened again; it may have run: look at"):
             await app.call(f"wire.{fault}")
         for error in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(error, Disconnected) and error.retryable

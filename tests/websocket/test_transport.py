@@ -186,22 +186,6 @@ async def test_server_restart_does_not_lose_or_repeat_calls() -> None:
             assert [event.event for event in events] == ["connection/lost", "connection/restored"] * 2
 
 
-async def test_call_in_flight_at_disconnect_fails_and_is_not_resent() -> None:
-    async def cut(socket: ServerConnection, request: dict[str, Any]) -> None:
-        if len(app.calls) == 1:
-            socket.transport.abort()
-        else:
-            await echo(socket, request)
-
-    async with running(cut) as app, connect(app.url, store="none:", timeout=10) as session:
-        with pytest.raises(Disconnected, match=r"^x: .*; it is opened again; it may have run: look at") as caught:
-            await session.call("x", {"n": 1})
-        assert caught.value.retryable
-        assert len(app.calls) == 1
-        assert (await session.call("x", {"n": 2})).data == {"n": 2}  # waits for the reconnection by itself
-        assert len(app.calls) == 2
-
-
 @pytest.mark.parametrize("first_minute", [True, False])
 async def test_reconnect_starts_at_one_second_and_backs_off(
     first_minute: bool, monkeypatch: pytest.MonkeyPatch

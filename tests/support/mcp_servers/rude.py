@@ -68,11 +68,11 @@ def call(request: Any) -> None:
         case "huge_text":
             head, rest = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": text("@")}).split("@")
             write(head)
-            for _ in range(200):
+            for _ in range(20):
                 write("lorem ip" * (1 << 17))
             write(rest + "\n")
         case "huge_line":
-            for _ in range(30):
+            for _ in range(20):
                 write("x" * (1 << 20))
             write(f'","id":{request["id"]}}}\n')
         case "bad_blob":

@@ -155,29 +155,28 @@ async def test_progress_keeps_impatient_client_waiting_for_long_call(tmp_path: P
 
 @pytest.mark.load
 @pytest.mark.requirement("R4-9d", "R4-14d", "R4-7f")
-async def test_isolated_sessions_of_one_user_are_separate(tmp_path: Path) -> None:
-    for isolated in (True, False):
-        folder = tmp_path / str(isolated)
-        async with (
-            served(folder, isolate_sessions=isolated) as url,
-            client_of(url, ANN, "legacy") as one,
-            client_of(url, ANN, "legacy") as two,
-        ):
-            await called(one, "abp_connect", url=URL)
-            made = files_of(await called(one, "abp_text_shout", text="secret"))[0]
-            assert json.loads(await read_as_resource(one, made["uri"])) == {"text": "SECRET"}
-            assert (await called(two, "abp_artifacts"))["total"] == (0 if isolated else 1)
-            assert len((await called(two, "abp_status"))["sessions"]) == (0 if isolated else 1)
-            assert (await two.call_tool("abp_read_artifact", {"id": made["id"]})).is_error is isolated
-        async with (  # another run of the bridge, and clients without sessions
-            served(folder, isolate_sessions=isolated) as url,
-            client_of(url, ANN, "2026-07-28") as later,
-            client_of(url, ANN, "2026-07-28") as beside,
-        ):
-            assert (await called(later, "abp_artifacts"))["total"] == (0 if isolated else 1)
-            await called(later, "abp_connect", url=URL)
-            await called(later, "abp_text_shout", text="of this run")
-            assert (await called(beside, "abp_artifacts"))["total"] == (1 if isolated else 2)
+@pytest.mark.parametrize("isolated", slow_but([True, False], True))
+async def test_isolated_sessions_of_one_user_are_separate(tmp_path: Path, isolated: bool) -> None:
+    async with (
+        served(tmp_path, isolate_sessions=isolated) as url,
+        client_of(url, ANN, "legacy") as one,
+        client_of(url, ANN, "legacy") as two,
+    ):
+        await called(one, "abp_connect", url=URL)
+        made = files_of(await called(one, "abp_text_shout", text="secret"))[0]
+        assert json.loads(await read_as_resource(one, made["uri"])) == {"text": "SECRET"}
+        assert (await called(two, "abp_artifacts"))["total"] == (0 if isolated else 1)
+        assert len((await called(two, "abp_status"))["sessions"]) == (0 if isolated else 1)
+        assert (await two.call_tool("abp_read_artifact", {"id": made["id"]})).is_error is isolated
+    async with (  # another run of the bridge, and clients without sessions
+        served(tmp_path, isolate_sessions=isolated) as url,
+        client_of(url, ANN, "2026-07-28") as later,
+        client_of(url, ANN, "2026-07-28") as beside,
+    ):
+        assert (await called(later, "abp_artifacts"))["total"] == (0 if isolated else 1)
+        await called(later, "abp_connect", url=URL)
+        await called(later, "abp_text_shout", text="of this run")
+        assert (await called(beside, "abp_artifacts"))["total"] == (1 if isolated else 2)
 
 
 @pytest.mark.requirement("R4-11e", "R4-15a")

@@ -278,7 +278,7 @@ def forged(header: dict[str, str], secret: bytes) -> str:
 
 
 @pytest.mark.requirement("R4-9a", "R4-14k", "R4-15a")
-@pytest.mark.parametrize("way", ["file", "server"])
+@pytest.mark.parametrize("way", slow_but(["file", "server"], "server"))
 async def test_invalid_jwts_are_rejected(tmp_path: Path, way: str) -> None:
     now, another = time.time(), key_of("RS256", "another's")
     good = token()

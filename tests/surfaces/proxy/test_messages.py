@@ -54,10 +54,12 @@ async def test_answer_over_limit_error_names_limit(tmp_path: Path, value: str, l
             assert waiting not in client.raw
 
 
-async def test_answer_over_byte_limit_uses_little_memory(tmp_path: Path) -> None:
+async def test_answer_over_byte_limit_fails_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("_upstream", "_exchange"):
+        monkeypatch.setattr(f"transports.surfaces.mcp.proxy.{module}.MAX_BYTES", 5_000_000)
     async with relayed(tmp_path) as client:
-        answer = await client.answer(client.ask("tools/call", name="huge", arguments={"size": 120_000_000}))
-        assert answer["error"]["data"]["code"] == "TOO_LARGE" and "143,654,912" in answer["error"]["message"]
+        answer = await client.answer(client.ask("tools/call", name="huge", arguments={"size": 5_000_000}))
+        assert answer["error"]["data"]["code"] == "TOO_LARGE" and "5,000,000" in answer["error"]["message"]
         assert await client.request("ping") == {}
 
 

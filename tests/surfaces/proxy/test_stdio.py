@@ -170,7 +170,7 @@ def test_server_exit_ends_proxy_although_child_holds_stdout(tmp_path: Path) -> N
                 pipe.close()
 
 
-@pytest.mark.load
+@pytest.mark.slow
 async def test_signal_to_proxy_also_ends_server(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *ABP, "--", sys.executable, str(LARGE),
@@ -187,7 +187,7 @@ async def test_signal_to_proxy_also_ends_server(tmp_path: Path) -> None:
     await eventually(lambda: not alive(below))
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_requests_from_file_are_answered(tmp_path: Path) -> None:
     requests = "\n".join(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(50))
     (tmp_path / "requests").write_text(requests)
