@@ -68,9 +68,6 @@ async def test_app_content_of_wrong_or_excessive_size_is_not_saved(tmp_path: Pat
     with pytest.raises(TransportError, match="stayed in the app"):
         await Fetcher().into(cast(Any, SimpleNamespace(path=tmp_path / "a")), BinaryData(Handle("1", 3)))
     assert not (tmp_path / "a").exists()
-
-
-async def test_missing_folder_raises_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot write a file"):
         await fetched(tmp_path / "gone" / "a", 3)
 

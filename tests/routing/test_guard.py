@@ -52,13 +52,6 @@ def test_clamp_result_fits_is_json_and_keeps_structure(value: JSONValue, limit: 
         assert kept(cut, value)
 
 
-@given(st.lists(st.text('aé𝄞\n"', min_size=0, max_size=4000), min_size=1, max_size=8), st.integers(300, 4000))
-def test_clamp_wastes_little_space(texts: list[str], limit: int) -> None:
-    whole: JSONValue = {f"t{n}": text for n, text in enumerate(texts)}
-    if len(encode_json(whole)) > limit:
-        assert len(encode_json(clamp(whole, limit))) > limit - 16 * len(texts) - 16
-
-
 @pytest.mark.requirement("R2-4.1f")
 @pytest.mark.parametrize(
     "value",
@@ -96,19 +89,13 @@ def test_clamp_counts_omitted_parts() -> None:
     assert fields["…"] == f"{5000 - len(fields) + 1:,} more fields"
 
 
-def test_clamp_keeps_key_equal_to_its_ellipsis_mark() -> None:
+def test_clamp_cuts_odd_keys_and_numbers() -> None:
     cut = clamp({"…": "mine", **{f"key{n}": n for n in range(5000)}}, 500)
     assert isinstance(cut, dict)
     assert cut["…"] == "mine" and str(cut["……"]).endswith("more fields")
-
-
-def test_oversized_key_is_dropped_and_others_are_kept() -> None:
     assert clamp({"k" * 5000: 1, "a": 2, "b": 3}, 100) == {"a": 2, "b": 3, "…": "1 more fields"}
-
-
-def test_huge_number_is_truncated_like_text() -> None:
-    cut = clamp([10**4000, 1], 200)
-    assert isinstance(cut, list) and str(cut[0]).startswith("1000") and cut[1] == 1
+    number = clamp([10**4000, 1], 200)
+    assert isinstance(number, list) and str(number[0]).startswith("1000") and number[1] == 1
 
 
 def test_larger_limit_never_shows_less() -> None:

@@ -88,25 +88,12 @@ async def test_cookie_jar_errors_propagate_unchanged(get: Get, serve: Serve) -> 
         await get(server.url, base_url=server.url, cookies=broken)
 
 
-async def test_cookie_echoed_by_server_is_redacted(get: Get, serve: Serve) -> None:
-    server = await serve(reply(b"bad sid c00kie-value", "403 x"))
-    with pytest.raises(DownloadFailed) as caught:
-        await get(server.url, base_url=server.url, cookies=jar)
-    assert caught.value.details["body"] == "bad sid …"
-
-
 @each_row(
     "auth",
     [
-        {"Host": "inside"},
-        {"range": "bytes=0-1"},
-        {"X\r\nY": "1"},
-        {"X": f"{TOKEN}\r\nHost: x"},
-        {"Transfer-Encoding": "x"},
-        {"Metadata-Flavor": "Google"},
-        {"X-aws-ec2-metadata-token": TOKEN},
-        {"Metadata": "true"},
-        {"X-Forwarded-For": "127.0.0.1"},
+        *({"Host": "inside"}, {"range": "bytes=0-1"}, {"X\r\nY": "1"}, {"X": f"{TOKEN}\r\nHost: x"}),
+        *({"Transfer-Encoding": "x"}, {"Metadata-Flavor": "Google"}, {"X-aws-ec2-metadata-token": TOKEN}),
+        *({"Metadata": "true"}, {"X-Forwarded-For": "127.0.0.1"}),
     ],
 )
 async def test_forbidden_download_headers_are_rejected(get: Get, serve: Serve, auth: dict[str, str]) -> None:
@@ -140,7 +127,6 @@ async def test_credential_query_is_appended_to_existing_query(get: Get, serve: S
         hang,
         reply(BODY),
     ],
-    ids=["cut", "redirect", "gzip", "404", "503", "nonsense", "hang", "whole"],
 )
 async def test_download_secrets_are_never_shown(
     get: Get, serve: Serve, outcome: Answer, caplog: pytest.LogCaptureFixture
@@ -164,14 +150,13 @@ async def test_download_secrets_are_never_shown(
 
 
 async def test_credentials_are_removed_from_quoted_server_error(get: Get, serve: Serve) -> None:
-    quoted = b"no: qu3ry-s3cret h3ader-s3cret p4th-s3cret c4me-later"
+    quoted = b"no: qu3ry-s3cret h3ader-s3cret p4th-s3cret c4me-later c00kie-value"
     server = await serve(moved("/there?sig=c4me-later"), reply(quoted, "403 x"))
-    reference = Download(
-        server.url + "/?sig=p4th-s3cret", headers={"X-Token": "h3ader-s3cret"}, query={"token": "qu3ry-s3cret"}
-    )
+    url = server.url + "/?sig=p4th-s3cret"
+    reference = Download(url, headers={"X-Token": "h3ader-s3cret"}, query={"token": "qu3ry-s3cret"})
     with pytest.raises(DownloadFailed) as caught:
-        await get(reference)
-    assert caught.value.details["body"] == "no: … … … …"
+        await get(reference, base_url=server.url, cookies=jar)
+    assert caught.value.details["body"] == "no: … … … … …"
 
 
 # --- 37: expiry ----------------------------------------------------------------------------------------------------

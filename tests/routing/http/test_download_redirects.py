@@ -197,7 +197,7 @@ async def test_host_with_only_private_addresses_is_blocked(get: Get) -> None:
 
 
 @pytest.mark.fault(35)
-async def test_only_own_origin_may_be_private(get: Get, serve: Serve) -> None:
+async def test_only_own_origin_may_be_private(get: Get, serve: Serve, fake_public: str) -> None:
     app, other = await serve(reply(BODY)), await serve()
     port = app.url.rpartition(":")[2]
     base = app.url + "/index.html"
@@ -208,6 +208,13 @@ async def test_only_own_origin_may_be_private(get: Get, serve: Serve) -> None:
         with pytest.raises(AddressBlocked):
             await get(url, base_url=base, allow_private=False)
     assert other.connects == 0
+    own, outside = await serve(), await serve(host=fake_public)
+    outside.answers[:] = [moved(own.url)]
+    assert (await get(outside.url, base_url=own.url, allow_private=False)).data == BODY
+    local = own.url.replace("127.0.0.1", "app.localhost")  # reaches only this machine
+    assert (await get("/f", base_url=local, allow_private=False, resolver=Dns(["127.0.0.1"]))).data == BODY
+    with pytest.raises(AddressBlocked):
+        await get("/f", base_url=local, allow_private=False, resolver=Dns(["169.254.169.254"]))
 
 
 @pytest.mark.fault(35)
@@ -227,20 +234,6 @@ async def test_own_name_is_pinned_to_address_of_app(get: Get, serve: Serve) -> N
     with pytest.raises(AddressBlocked, match=r"127\.0\.0\.2"):  # by a redirect to itself
         rebinding = Dns(["127.0.0.1"], ["127.0.0.2"])
         await get("/f", base_url=base, server_address=("127.0.0.1", port), allow_private=False, resolver=rebinding)
-
-
-async def test_localhost_subdomain_reaches_only_loopback(get: Get, serve: Serve) -> None:
-    app = await serve()
-    base = app.url.replace("127.0.0.1", "app.localhost")
-    assert (await get("/f", base_url=base, allow_private=False, resolver=Dns(["127.0.0.1"]))).data == BODY
-    with pytest.raises(AddressBlocked):
-        await get("/f", base_url=base, allow_private=False, resolver=Dns(["169.254.169.254"]))
-
-
-async def test_redirect_back_to_own_origin_is_allowed(get: Get, serve: Serve, fake_public: str) -> None:
-    app = await serve()
-    outside = await serve(moved(app.url), host=fake_public)
-    assert (await get(outside.url, base_url=app.url, allow_private=False)).data == BODY
 
 
 async def test_proxy_settings_are_ignored(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

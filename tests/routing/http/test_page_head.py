@@ -97,11 +97,6 @@ def test_page_head_parsing_ignores_chunk_boundaries(markup: str, text: str, step
     assert (whole.href, whole.base, whole.title, whole.ended) == (pieces.href, pieces.base, pieces.title, pieces.ended)
 
 
-@given(st.binary(max_size=300), st.sampled_from([None, "utf-8", "utf-16", "shift_jis", "idna", "hex", "nonsense"]))
-def test_page_head_parser_accepts_any_bytes(data: bytes, charset: str | None) -> None:
-    read(data + b"<link rel=abp-manifest href=/m></head>", charset, step=50)
-
-
 def test_page_head_reads_base_and_title() -> None:
     head = read(
         '<title> A &amp; B\n C</title><base target=x><base href="/b/"><base href="/c/"><title>no</title></head>'
