@@ -191,6 +191,7 @@ def test_long_texts_are_found_with_their_types() -> None:
         assert long_texts({"a": start + text, "mimeType": declared}, 20)[0][2] == kind
 
 
+@pytest.mark.requirement("R2-5.4a", "R2-5.4c")
 def test_result_document_has_documented_fields() -> None:
     result = Result("x", {"a": 1}, {"": ref()}, "memory", 1.26, ("w",))
     assert result.as_dict() == {

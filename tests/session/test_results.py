@@ -58,34 +58,6 @@ async def test_nested_binary_becomes_reference_and_siblings_become_metadata(app_
     )
 
 
-@pytest.mark.requirement("R2-5.4a", "R2-5.4c")
-async def test_result_as_dict_is_complete(app_of: Connect) -> None:
-    async with app_of({"export.pdf": answering({"document": pdf()})}) as app:
-        result = await app.call("export.pdf")
-    document = json.loads(json.dumps(result.as_dict()))
-    ref = result.artifacts["document"].as_dict()
-    assert document.pop("duration_ms") >= 0
-    assert document == {
-        "success": True,
-        "capability": "export.pdf",
-        "transport": "memory",
-        "data": {"document": ref},
-        "warnings": [],
-        "artifacts": [{"field": "document", **ref}],
-    }
-    assert list(ref) == ["id", "uri", "path", "filename", "mime_type", "size_bytes", "sha256"]
-    assert ref["uri"] == f"artifact://{ref['id']}"
-
-
-async def test_extra_descriptor_fields_are_kept(app_of: Connect) -> None:
-    async with app_of({"take": answering(pdf(pages=3)), "nested": answering({"d": pdf(pages=4), "n": 1})}) as app:
-        top, nested = await app.call("take"), await app.call("nested")
-    assert top.metadata == {"pages": 3}
-    assert top.data == {**top.artifacts[""].as_dict(), "metadata": {"pages": 3}}
-    assert nested.data == {"d": {**nested.artifacts["d"].as_dict(), "metadata": {"pages": 4}}, "n": 1}
-    assert nested.metadata == {"n": 1}
-
-
 async def test_outputs_beside_answer_become_artifacts(app_of: Connect) -> None:
     transport = NotingTransport({"print": answering({"pages": 2}), "both": answering({"document": PNG})})
     transport.outputs = [BinaryData(PDF, "application/pdf"), BinaryData(PDF + b"2", "application/pdf")]

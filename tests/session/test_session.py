@@ -66,14 +66,12 @@ async def test_every_capability_list_form_is_accepted(app_of: Connect, listed: o
 
 
 @pytest.mark.parametrize("listed", [[], None, {"success": False}, ProtocolError("no such method")])
-async def test_empty_list_keeps_capabilities_of_initialize(app_of: Connect, listed: object) -> None:
-    async with app_of(NotingTransport(initialize=INITIALIZED, list=listed)) as app:
-        assert list(app.capabilities) == ["one"]
-
-
-async def test_initialize_answer_may_be_wrapped_like_call_answer(app_of: Connect) -> None:
-    async with app_of(NotingTransport(initialize={"success": True, "data": INITIALIZED}, list=[])) as app:
-        assert app.info.name == "A"
+@pytest.mark.parametrize("initialized", [INITIALIZED, {"success": True, "data": INITIALIZED}], ids=["plain", "wrapped"])
+async def test_empty_list_keeps_capabilities_of_initialize(
+    app_of: Connect, initialized: object, listed: object
+) -> None:
+    async with app_of(NotingTransport(initialize=initialized, list=listed)) as app:
+        assert list(app.capabilities) == ["one"] and app.info.name == "A"
 
 
 class Unopenable(NotingTransport):
