@@ -44,7 +44,11 @@ def test_non_list_capabilities_yield_none(listed: object) -> None:
 
 def test_unknown_name_error_lists_similar_names() -> None:
     known = Capabilities().merge(["export.pdf", "save"])
-    assert find_capability("Editor", "save", known) is known["save"]
+    assert find_capability("Editor", "save", known) is known["save"] and known.get("x") is None
+    for name, end in (("export.pfd", "; did you mean export.pdf?"), ("x", "; the app has export.pdf, save")):
+        with pytest.raises(KeyError) as unknown:
+            known[name]
+        assert unknown.value.args == (f"there is no capability {name!r}{end}",)
     with pytest.raises(CapabilityError) as raised:
         find_capability("Editor", "export.pfd", known)
     error = raised.value
@@ -54,15 +58,6 @@ def test_unknown_name_error_lists_similar_names() -> None:
         with pytest.raises(CapabilityError) as raised:
             find_capability("Editor", "x", others)
         assert raised.value.message == f"Editor has no 'x'; the app has {named}"
-
-
-def test_lookup_error_lists_or_suggests_known_names() -> None:
-    known = Capabilities().merge(["export.pdf", "save"])
-    for name, end in (("export.pfd", "; did you mean export.pdf?"), ("x", "; the app has export.pdf, save")):
-        with pytest.raises(KeyError) as raised:
-            known[name]
-        assert raised.value.args == (f"there is no capability {name!r}{end}",)
-    assert known.get("x") is None
 
 
 def test_later_capability_fields_win_and_null_is_missing() -> None:

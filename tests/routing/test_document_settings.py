@@ -82,8 +82,7 @@ def parse(text: str) -> RoutingPolicy:
     return RoutingConfig.parse(tomllib.loads(text), "abp.toml: routing").policy("a server", presets=False)
 
 
-@pytest.mark.requirement("R2-4.4j", "R2-6.1f")
-@pytest.mark.requirement("R2-4.2b", "R2-4.2k", "R2-6.1b")
+@pytest.mark.requirement("R2-4.4j", "R2-6.1f", "R2-4.2b", "R2-4.2k", "R2-6.1b")
 def test_documented_settings_map_to_kit_settings() -> None:
     own, kit = policy(), RoutingPolicy()
     assert (own.heuristics, own.min_guessed_chars, own.require_magic_bytes) == (True, 1000, True)
@@ -125,8 +124,7 @@ async def test_signature_table_replaces_known_signatures() -> None:
     assert (await Router(MemoryStore(), policy=off).route(answer, capability="x")).data == answer
 
 
-@pytest.mark.requirement("R2-3.4f")
-@pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-B.a", "R2-B.b")
+@pytest.mark.requirement("R2-3.4f", "R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-B.a", "R2-B.b")
 async def test_documented_tool_fields_are_applied() -> None:
     router = Router(MemoryStore(), policy=policy(tool_fields=ARTIFACT_FIELDS))
     workbook = {"content": base64.b64encode(PDF).decode(), "name": "Sales Dashboard", "format": "pdf"}
@@ -144,8 +142,7 @@ async def test_documented_tool_fields_are_applied() -> None:
     assert routed.summary().splitlines()[0] == f"Downloaded image ({len(GIF)} bytes)"
 
 
-@pytest.mark.requirement("R2-4.4i")
-@pytest.mark.requirement("R2-4.4c", "R2-4.4d")
+@pytest.mark.requirement("R2-4.4i", "R2-4.4c", "R2-4.4d")
 async def test_answer_without_preserved_structure_is_text() -> None:
     rows = [{"id": n, "note": "delivered"} for n in range(5000)]
     limits = {**GUARDRAIL, "preserve_structure": False, "max_observation_chars": 5000}
@@ -159,8 +156,7 @@ async def test_answer_without_preserved_structure_is_text() -> None:
     assert small.for_agent()["data"] == [1]
 
 
-@pytest.mark.requirement("R2-6.1f")
-@pytest.mark.requirement("R2-6.1b")
+@pytest.mark.requirement("R2-6.1f", "R2-6.1b")
 @each_row(
     ("text", "message"),
     [

@@ -109,8 +109,8 @@ async def test_rejected_input_files_are_not_stored(
 async def test_file_up_to_max_size_is_accepted_under_a_harmless_name(store: LocalStore) -> None:
     limits = FileLimits(max_file_bytes=1000)
     for size in (998, 999, 1000):
-        given = {"a": {"content": b64(bytes(size)), "filename": "../../etc/passwd.png"}}
-        accepted = await accept_files(given, store=store, limits=limits)
+        given: GivenFile = {"content": b64(bytes(size)), "filename": "../../etc/passwd.png"}
+        accepted = await accept_files({"a": given}, store=store, limits=limits)
         path = Path(accepted["a"].ref.path or "")
         assert path.parent == store.root and path.name.startswith("passwd")
     ref = await store.put_bytes(bytes(2000))

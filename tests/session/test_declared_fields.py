@@ -91,14 +91,11 @@ async def test_invalid_response_metadata_is_dropped(metadata: object) -> None:
 
 
 @pytest.mark.requirement("R6-4i")
-@pytest.mark.parametrize(
+@each_row(
     "code",
     [
-        "CAPABILITY_UNAVAILABLE",
-        "REQUIREMENT_NOT_MET",
-        "PERMISSION_DENIED",
-        "PERMISSION_REQUIRED",
-        "PRECONDITION_FAILED",
+        *("CAPABILITY_UNAVAILABLE", "REQUIREMENT_NOT_MET", "PERMISSION_DENIED"),
+        *("PERMISSION_REQUIRED", "PRECONDITION_FAILED"),
     ],
 )
 async def test_error_names_the_requirement_and_how_to_meet_it(code: str) -> None:

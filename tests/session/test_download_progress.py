@@ -68,13 +68,6 @@ async def test_download_is_reported_as_progress_of_its_call(app_of: Connect, add
     assert page[0].text == "download · pages.0"
 
 
-async def test_call_without_downloads_reports_no_download_progress(app_of: Connect) -> None:
-    seen: list[Progress] = []
-    async with app_of({"make": answering({"file": bytes(100), "n": 1})}) as app:
-        await app.call("make", on_progress=seen.append)
-    assert seen == []
-
-
 def test_download_progress_is_reported_at_start_end_and_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("transports.session._dispatch.time.monotonic", lambda: clock[0])

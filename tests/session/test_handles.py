@@ -98,17 +98,11 @@ async def test_call_handle_reports_end_state_and_raises_call_error(app_of: Conne
         await app.start("job.run")
     with pytest.raises(UsageError):
         await app_of(APP).start("job.run")
-
-
-def test_an_error_says_whether_the_call_may_have_run() -> None:
-    unsent = Disconnected("gone", sent=False)
     for error, status in (
-        (unsent, CallStatus.FAILED),
-        (Disconnected("gone"), CallStatus.UNKNOWN),
-        (ProtocolError("no JSON"), CallStatus.FAILED),
-        (Corrupt("bits"), CallStatus.FAILED),
+        *((Disconnected("gone", sent=False), CallStatus.FAILED), (Disconnected("gone"), CallStatus.UNKNOWN)),
+        *((ProtocolError("no JSON"), CallStatus.FAILED), (Corrupt("bits"), CallStatus.FAILED)),
     ):
-        assert CallStatus.of_error(error) is status
+        assert CallStatus.of_error(error) is status  # whether the call may have run
     assert [status.value for status in CallStatus if not status.final] == ["working", "input_required"]
 
 

@@ -230,7 +230,8 @@ DRIVEN = ("no browser to attach to", "a state that is none")
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.load] if kind in DRIVEN else []) for kind in UNREACHABLE]
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.load, pytest.mark.slow] if kind in DRIVEN else []) for kind in UNREACHABLE],
 )
 async def test_server_user_cannot_see_how_app_is_reached(
     folder: Path, kind: str, caplog: pytest.LogCaptureFixture

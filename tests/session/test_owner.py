@@ -84,14 +84,12 @@ def test_session_objects_cannot_be_pickled(make: Callable[[], object]) -> None:
         pickle.dumps(make())
 
 
-@pytest.mark.parametrize("make", ASYNCHRONOUS)
-def test_sync_with_is_rejected_and_names_sync_import(make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize(("make", "blocking"), [*zip(ASYNCHRONOUS, BLOCKING, strict=True)])
+async def test_with_of_other_kind_is_rejected_and_names_import(
+    make: Callable[[], Any], blocking: Callable[[], Any]
+) -> None:
     with pytest.raises(UsageError, match=r"is opened with `async with`; .*transports\.sync"), make():
         pass
-
-
-@pytest.mark.parametrize("make", BLOCKING)
-async def test_async_with_rejects_sync_object(make: Callable[[], Any]) -> None:
     with pytest.raises(UsageError, match=r"is opened with `with`; .*transports without sync"):
-        async with make():
+        async with blocking():
             pass

@@ -115,8 +115,7 @@ async def test_malformed_answers_raise_typed_errors(app_of: Connect, reply: obje
 # --- timeouts and cancellation ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6-7a")
-@pytest.mark.requirement("R4-15e")
+@pytest.mark.requirement("R6-7a", "R4-15e")
 async def test_a_timeout_cancels_the_call_in_the_app(app_of: Connect) -> None:
     transport = NotingTransport({"hang": hang, "good": answering(1)})
     async with app_of(transport) as app:

@@ -21,7 +21,7 @@ from transports import (
     UsageError,
     connect,
 )
-from transports.errors import StoreFull
+from transports.errors import StoreFull, TooLarge
 from transports.session._settings import Settings
 from transports.testing import Call
 from webapp_fixture import serve
@@ -33,9 +33,8 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.mark.requirement("R6-3i", "R6-10h", "R5-5d")
-@pytest.mark.requirement("R0-10b")
-def test_settings_defaults_match_bridge() -> None:
+@pytest.mark.requirement("R6-3i", "R6-10h", "R5-5d", "R0-10b")
+def test_settings_defaults_match_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings.load()
     assert (settings.output_dir, settings.store, settings.headless) == (None, None, True)
     assert settings.browser_timeout == 30_000
@@ -44,10 +43,12 @@ def test_settings_defaults_match_bridge() -> None:
     store = connect("memory:", transport=MemoryTransport({})).store
     assert isinstance(store, LocalStore)
     assert store.root == Path(tempfile.gettempdir()) / "abp-mcp-bridge"
+    for name in ("ABP_OUTPUT_DIR", "ABP_CALL_TIMEOUT", "ABP_STORE", "ABP_HEADLESS"):
+        monkeypatch.setenv(name, "")
+    assert Settings.load() == Settings() and Settings.load().call_timeout == 60_000
 
 
-@pytest.mark.requirement("R6-10h")
-@pytest.mark.requirement("R0-10a")
+@pytest.mark.requirement("R6-10h", "R0-10a")
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
@@ -72,13 +73,6 @@ def test_each_abp_variable_sets_its_setting(
 ) -> None:
     monkeypatch.setenv(name, text)
     assert getattr(Settings.load(), name.removeprefix("ABP_").lower()) == value
-
-
-def test_empty_environment_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ABP_OUTPUT_DIR", "ABP_CALL_TIMEOUT", "ABP_STORE", "ABP_HEADLESS"):
-        monkeypatch.setenv(name, "")
-    assert Settings.load() == Settings()
-    assert Settings.load().call_timeout == 60_000
 
 
 @pytest.mark.parametrize(
@@ -130,6 +124,13 @@ async def test_store_setting_overrides_folder_and_argument_overrides_both(
     with pytest.raises(UsageError) as caught:
         connect("memory:", transport=MemoryTransport({}), store="s4://bucket")
     assert "ABP_STORE" not in caught.value.message
+    monkeypatch.setenv("ABP_MAX_ARTIFACT_BYTES", "4")
+    with pytest.raises(TooLarge, match="limit of 4 bytes"):
+        await stored(store=tmp_path)
+    monkeypatch.setenv("ABP_CALL_TIMEOUT", "30")
+    async with connect("memory:", transport=MemoryTransport({"hang": hang}), store=tmp_path) as app:
+        with pytest.raises(CallTimeout, match=r"hang: no answer within 0\.03 s"):
+            await app.call("hang")
 
 
 async def test_session_total_size_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -152,22 +153,6 @@ async def test_session_total_size_is_limited(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("ABP_MIN_FREE_DISK", str(1 << 60))
     with pytest.raises(StoreFull, match="ABP_MIN_FREE_DISK"):
         await stored(store=tmp_path)
-
-
-async def test_artifact_size_limit_from_environment_is_enforced(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("ABP_MAX_ARTIFACT_BYTES", "4")
-    with pytest.raises(Exception, match="limit of 4 bytes") as caught:
-        await stored(store=tmp_path)
-    assert getattr(caught.value, "code", None) == "TOO_LARGE"
-
-
-async def test_call_timeout_is_read_from_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ABP_CALL_TIMEOUT", "30")
-    async with connect("memory:", transport=MemoryTransport({"hang": hang}), store=tmp_path) as app:
-        with pytest.raises(CallTimeout, match=r"hang: no answer within 0\.03 s"):
-            await app.call("hang")
 
 
 async def test_infinite_timeout_waits_and_sends_no_limit_to_app(tmp_path: Path) -> None:

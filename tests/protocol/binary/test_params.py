@@ -32,8 +32,7 @@ def test_bytes_are_accepted_anywhere_in_params(kind: type) -> None:
     assert prepare_params(kind(b"x"))[1] == [Found((), x)]
 
 
-@pytest.mark.requirement("R5-3b")
-@pytest.mark.requirement("R1-11a", "R1-11c")
+@pytest.mark.requirement("R5-3b", "R1-11a", "R1-11c")
 def test_prepare_params_finds_files_and_binary_data_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "a.gif"
     path.write_bytes(b"GIF89a")

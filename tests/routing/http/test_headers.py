@@ -86,20 +86,14 @@ def test_origin_of_url(url: str | None, origin: urls.Origin | None) -> None:
 def test_urls_are_cleaned_as_in_browsers(url: str) -> None:
     assert str(urls.parse(url).url) == "http://app.example/a"
     assert urls.parse("https://app.example:443/a").url == urls.parse("https://app.example/a").url
-
-
-def test_undecodable_bytes_are_kept_in_url() -> None:
     assert str(urls.parse("http://a.test/\udce4 ä?\udce4").url) == "http://a.test/%E4%20%C3%A4?%E4"
 
 
-def test_chunked_encoding_overrides_content_length() -> None:
-    head = headers.Representation.from_headers({"Transfer-Encoding": "chunked", "Content-Length": "5"})
-    assert (head.total, head.framed) == (None, True)
-
-
-def test_retry_after_header_is_parsed() -> None:
+def test_retry_after_and_length_headers_are_parsed() -> None:
     assert retry_after(formatdate(NOW - 99, usegmt=True), NOW) == 0
     assert retry_after(formatdate(NOW + 90, usegmt=True), NOW) == 90
     assert retry_after(" 7 ", NOW) == 7
     for meaningless in ("-7", "soon", "", None):
         assert retry_after(meaningless, NOW) is None
+    head = headers.Representation.from_headers({"Transfer-Encoding": "chunked", "Content-Length": "5"})
+    assert (head.total, head.framed) == (None, True)
