@@ -72,26 +72,6 @@ async def test_agent_script_runs_before_apps_first_script(
         assert all(name.startswith("__playwright") for name in traces)  # which is Playwright's own way, not ours
 
 
-@pytest.mark.slow
-async def test_content_round_trips_without_cdp(
-    without_cdp: Callable[..., Session], fixture: Fixture, tmp_path: Path
-) -> None:
-    async with without_cdp(fixture.url) as app:
-        for way in ("buffer", "blob"):
-            for size in (0, 1000, 256 * 1024 + 1, 7 * MB, 20 * MB + 3):
-                ref = (await app.call("file.generate", {"bytes": size, "seed": 2, "as": way})).artifacts["file"]
-                assert (ref.size_bytes, ref.sha256) == (size, digest(size, 2))
-        used = ladder_of(app).used
-        assert used["stream"] == 0 and used["slices"] >= 4 and sum(used.values()) == 6
-        for size in (10, 3 * MB):
-            data = os.urandom(size)
-            (tmp_path / "in.bin").write_bytes(data)
-            for given in (data, tmp_path / "in.bin"):
-                received = (await app.call("file.digest", {"file": given})).data
-                assert value(received, "sha256") == hashlib.sha256(data).hexdigest()
-                assert value(received, "received") == "ArrayBuffer"
-
-
 #: A sandbox without allow-downloads gives no event at all.
 SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts allow-same-origin"}
 SANDBOXED = """<script>

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -26,7 +25,6 @@ from tests.support.raw_server import Connection, listening, reply
 from tests.support.slow import slow_but
 from transports import (
     ABPError,
-    BinaryData,
     Browser,
     CallTimeout,
     Disconnected,
@@ -76,14 +74,15 @@ async def shared(
 @pytest.mark.requirement("R5-3a")
 @pytest.mark.fault(26)
 @pytest.mark.requirement("R1-7a", "R1-7b", "R1-7c", "R1-10a")
-async def test_every_binary_shape_arrives_byte_for_byte(connected: Connect) -> None:
+@pytest.mark.parametrize("size", slow_but([1024, 300 * 1024], 1024))  # inline, and held in the page
+async def test_every_binary_shape_arrives_byte_for_byte(connected: Connect, size: int) -> None:
     async with connected("?isolated") as app:  # which has a SharedArrayBuffer, too
-        for shape, size in itertools.product(SHAPES.split(), (1024, 300 * 1024)):  # inline, and held in the page
+        for shape in SHAPES.split():
             result = await app.call("shape", {"shape": shape, "size": size})
             (ref,) = result.artifacts.values()
-            assert ref.path, (shape, size)
-            assert Path(ref.path).read_bytes() == pattern(size), (shape, size)
-            assert ref.source["verified"] is True, (shape, size)  # against the size that the page itself gives
+            assert ref.path, shape
+            assert Path(ref.path).read_bytes() == pattern(size), shape
+            assert ref.source["verified"] is True, shape  # against the size that the page itself gives
 
 
 @pytest.mark.fault(26)
@@ -116,7 +115,7 @@ async def test_values_json_lacks_are_kept_or_reported(shared: Session) -> None:
     json.dumps(pages.data)
 
 
-@pytest.mark.requirement("R1-1a")
+@pytest.mark.requirement("R1-1a", "R1-11b")
 async def test_native_capabilities_return_whole_files_despite_strict_policy(
     connected: Connect, fixture: Fixture
 ) -> None:
@@ -142,6 +141,10 @@ async def test_native_capabilities_return_whole_files_despite_strict_policy(
         for way in ("blobUrl", "dataUrl"):
             result = await app.call("file.generate", {"bytes": 70_000, "as": way})
             assert result.artifacts["file"].sha256 == digest(70_000, 0), way
+        for size in (64 * 1024, 64 * 1024 + 1):  # with the call, and as a file of the browser
+            received = (await app.call("file.digest", {"file": pattern(size)})).data
+            assert value(received, "sha256") == hashlib.sha256(pattern(size)).hexdigest()
+    assert not list(Path(app.transport._browser.folder).glob("input-*"))  # type: ignore[attr-defined]
 
 
 async def test_page_only_urls_and_cookie_urls_are_fetched(shared: Session) -> None:
@@ -165,21 +168,6 @@ async def test_wrong_size_of_held_content_is_rejected_before_transfer(shared: Se
 
 
 # --- content into the page --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("R1-11b")
-async def test_binary_params_arrive_byte_for_byte(connected: Connect, fixture: Fixture, tmp_path: Path) -> None:
-    file = tmp_path / "input.bin"
-    async with connected(base=fixture.strict_url) as app:
-        for size in (0, 1, 64 * 1024, 64 * 1024 + 1, 3_000_000):
-            data = pattern(size)
-            file.write_bytes(data)
-            content = {"content": data, "mimeType": "application/x-own"}
-            for way in (data, file, BinaryData.from_path(file), content):
-                received = (await app.call("file.digest", {"file": way})).data
-                assert value(received, "sha256") == hashlib.sha256(data).hexdigest(), (size, way)
-                assert value(received, "received") == "ArrayBuffer"
-    assert not list(Path(app.transport._browser.folder).glob("input-*"))  # type: ignore[attr-defined]
 
 
 # --- what the app sees ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.notebook import content, notebook
+from tests.e2e.notebook import notebook
 from transports import Browser, PlaywrightTransport, Session, UsageError, connect
 from transports.errors import BrowserNotFound, ProfileInUse
 from webapp_fixture import Fixture, digest
@@ -163,29 +163,16 @@ async def test_lent_browser_rejects_storage_state(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R6-3k")
 async def test_parallel_sessions_in_one_browser_stay_separate(browser: Browser, tmp_path: Path) -> None:
-    """Two sessions on two apps and two on one, opened together, their calls interleaved."""
     before = set(browser.playwright.contexts)
-    async with notebook("One") as one, notebook("Two") as two, notebook("Both") as both:
-        together = asyncio.Barrier(4)
-
-        async def work(url: str, name: str, seed: int) -> None:
-            async with connect(url, browser=browser, store=tmp_path / f"out{seed}") as app:
-                assert app.info.name == name
-                await together.wait()
-                await app.call("note.write", {"text": f"{name}-{seed}"})
-                await together.wait()
-                for size in (100, 300_000, 1_500_000):
-                    read, made = await asyncio.gather(
-                        app.call("note.read"), app.call("note.file", {"size": size, "seed": seed})
-                    )
-                    assert read.data == {"cookie": f"{name}-{seed}", "storage": f"{name}-{seed}", "state": None}
-                    ref = made.artifacts["file"]
-                    assert ref.filename and ref.filename.startswith(f"note-{seed}")
-                    assert Path(str(ref.path)).read_bytes() == content(size, seed)
-                assert len(list((tmp_path / f"out{seed}").glob("*.bin"))) == 3
-
-        targets = [(one, "One"), (two, "Two"), *[(both, "Both")] * 2]
-        await asyncio.gather(*(work(url, name, seed) for seed, (url, name) in enumerate(targets)))
+    async with (
+        notebook() as url,
+        connect(url, browser=browser, store=tmp_path / "a") as first,
+        connect(url, browser=browser, store=tmp_path / "b") as second,
+    ):
+        sessions = {"first": first, "second": second}
+        await asyncio.gather(*(app.call("note.write", {"text": text}) for text, app in sessions.items()))
+        for text, app in sessions.items():
+            assert await note(app) == {"cookie": text, "storage": text, "state": None}
     assert not set(browser.playwright.contexts) - before
 
 
