@@ -42,7 +42,7 @@ def ladder_of(app: Session) -> Ladder:
     return app.transport._page_access.ladder
 
 
-def value(tree: object, *path: str) -> Any:
+def value(tree: object, *path: str | int) -> Any:
     for step in path:
         tree = tree[step]  # type: ignore[index]
     return tree

@@ -359,30 +359,24 @@ async def test_more_downloads_than_browser_takes_at_once_give_as_many_files(shar
 CLICKS = "for (let at = 0; at < {}; at += 1) blobLink(`file ${{at}}.txt`).click();"
 
 
-async def test_downloads_over_100_per_call_are_counted_at_once(app: Session) -> None:
-    result = await run(app, CLICKS.format(110), timeout=1.5)
+LOST, LATE = "downloads were too many for one call and are lost", "downloads had not begun in time"
+
+
+@pytest.mark.parametrize("timeout", slow_but([1.5, 60], 1.5))
+async def test_downloads_over_100_per_call_are_counted(app: Session, timeout: float) -> None:
+    result = await run(app, CLICKS.format(110), timeout=timeout)
     begun = len(await contents(app, result))
     counts: Counter[str] = Counter()
     for warning in result.warnings:
         if warning.endswith("was not finished in time; it comes with a later call"):
             begun += 1
         else:
-            number, _, reason = warning.partition(" downloads ")
-            counts[reason.partition(" ")[2].partition(" ")[0]] += int(number)
-    assert set(counts) == {"too", "not"}, result.warnings
-    assert begun + counts["too"] + counts["not"] == 110
-    assert 0 < counts["too"] <= 10
-
-
-@pytest.mark.slow
-async def test_downloads_over_100_per_call_are_counted_in_warnings(app: Session) -> None:
-    result = await run(app, CLICKS.format(110))
-    assert len(await contents(app, result)) == 100
+            (reason,) = (reason for reason in (LOST, LATE) if reason in warning)
+            counts[reason] += int(warning.split()[0])
     # On a busy machine some of the last have not begun when the call ends, and are counted apart.
-    lost = [warning for warning in result.warnings if "downloads were too many for one call and are lost" in warning]
-    late = [warning for warning in result.warnings if "downloads had not begun in time" in warning]
-    assert len(lost) == 1 and len(lost + late) == len(result.warnings)
-    assert sum(int(warning.split()[0]) for warning in lost + late) == 10
+    assert begun == 100 if timeout == 60 else set(counts) == {LOST, LATE}, result.warnings
+    assert begun + counts.total() == 110
+    assert 0 < counts[LOST] <= 10
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from PIL import Image
 from playwright.async_api import BrowserContext, CDPSession, Error as PlaywrightError, Page, Route
 
 from tests.e2e.conftest import Connect
+from tests.e2e.test_attach import value
 from tests.support.pdf import text_of
 from tests.support.raw_server import Connection, listening, reply
 from tests.support.slow import slow_but
@@ -45,12 +46,6 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 def pattern(size: int) -> bytes:
     """The bytes that the app's capability ``shape`` answers."""
     return (bytes(range(251)) * (size // 251 + 1))[:size]
-
-
-def value(tree: object, *path: str | int) -> Any:
-    for step in path:
-        tree = tree[step]  # type: ignore[index]
-    return tree
 
 
 # --- content out of the page ------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.e2e.test_download_senders import tool_of
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Transport, WebMcpTransport, connect
 from transports._internal.masking import KNOWN_SECRETS
 from transports.errors import ABPError, CapabilityError, UsageError
@@ -143,7 +144,7 @@ async def test_cross_origin_frame_tool_does_not_get_page_secret(site: Site, brow
     for origins, code in (([site.own], "PERMISSION_DENIED"), ([site.other], None)):
         site.heard.clear()
         async with connect(url, transport=transport, config=settings(site, *origins), store="memory:") as app:
-            far = await _tool_of_the_frame(app)
+            far = await tool_of(app, "take_far")
             if code is None:
                 await app.call(far, {"password": "${SECRET:CRM}"})
                 assert site.told_elsewhere == [{"password": CANARY}]
@@ -160,7 +161,7 @@ async def test_frame_secret_check_uses_frame_origin(site: Site, browser: Browser
     url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
     transport = WebMcpTransport(url, browser=browser)
     async with connect(url, transport=transport, store="memory:") as app:
-        far = await _tool_of_the_frame(app)
+        far = await tool_of(app, "take_far")
         for name, origin, arrives in ((far, site.own, False), ("take", site.other, False), (far, site.other, True)):
             payload = {"capability": name, "params": {"password": CANARY}, "options": {"callId": name + origin}}
             call = Message("capabilities/call", payload, id=name + origin, origins=frozenset({origin}))
@@ -172,13 +173,6 @@ async def test_frame_secret_check_uses_frame_origin(site: Site, browser: Browser
                 with pytest.raises(UsageError, match="may not be sent to"):
                     await transport.request(call, timeout=20)
                 assert site.heard == {}
-
-
-async def _tool_of_the_frame(app: Any) -> str:
-    async with app.events() as events:
-        while not (found := [name for name in app.capabilities if name.startswith("take_far")]):
-            await anext(events)
-    return str(found[0])
 
 
 async def test_all_secrets_of_call_must_allow_the_origin(site: Site, browser: Browser) -> None:
