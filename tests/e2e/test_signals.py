@@ -103,7 +103,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
 
 #: As a terminal sends it, to all of a group, and as another program does; and the other way round.
-WAYS = [(number, group) for group in (True, False) for number in (signal.SIGINT, signal.SIGTERM)]
+WAYS = [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGTERM, True)]
 
 
 def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, group: bool, times: int = 1) -> None:
@@ -132,7 +132,7 @@ def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, gro
 def check_all(runs: list[Run], moment: Callable[[Run], object]) -> None:
     """The same moment, reached by several commands at once: each gets another signal."""
     with ThreadPoolExecutor(len(runs)) as pool:
-        futures = [pool.submit(check, run, moment, *way) for run, way in zip(runs, WAYS, strict=True)]
+        futures = [pool.submit(check, run, moment, *way) for run, way in zip(runs, WAYS, strict=False)]
         for future in futures:
             future.result()
 
@@ -169,7 +169,7 @@ def test_signal_ends_program_at_any_moment(start: Callable[..., Run], name: str)
 @pytest.mark.parametrize("way", ["buffer", "url"])
 def test_signal_ends_program_during_large_transfer(start: Callable[..., Run], workbench: str, way: str) -> None:
     args = (workbench, "file.generate", "-p", "megabytes=256", "-p", f"as={way}")
-    runs = [start(*args) for _ in WAYS]
+    runs = [start(*args) for _ in WAYS[:2]]
     check_all(runs, Run.large)
 
 
