@@ -279,7 +279,7 @@ FORGOTTEN = [
 ]
 
 
-@pytest.mark.parametrize("answers", [FORGOTTEN[:3], pytest.param(FORGOTTEN[3:], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("answers", [FORGOTTEN[:2], pytest.param(FORGOTTEN[2:], marks=pytest.mark.slow)])
 async def test_split_sse_events_and_forgotten_session_are_handled(answers: list[tuple[int, str]]) -> None:
     """Each event follows a byte order mark, ends in two pieces, and leaves its stream open."""
     ended = asyncio.Event()

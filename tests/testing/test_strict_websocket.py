@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from transports import ABPError, Disconnected, WebSocketTransport
+from transports import ABPError, Disconnected
 from transports.testing.conformance._gather import StrictWebSocket
 from transports.testing.contract._behaviour import call_message, initialize_request
 from webapp_fixture import Fixture, serve
@@ -68,9 +68,3 @@ async def test_broken_connection_is_not_reopened(fixture: Fixture) -> None:
         with pytest.raises(Disconnected):
             await transport.request(call_message("file.list", "2"), timeout=5)
     assert len(fixture.handshakes) == 1
-
-
-def test_overridden_private_methods_exist() -> None:
-    """It replaces methods of the transport that are private there. A new name there is needed here too."""
-    replaced = {"__init__", "_on_message", "_close_error"}
-    assert replaced <= set(vars(WebSocketTransport)) and replaced <= set(vars(StrictWebSocket))

@@ -80,31 +80,12 @@ def test_malformed_view_declarations_grant_nothing() -> None:
     assert "csp is not an object" in view.warnings[0] and "everything" in view.warnings[1]
 
 
-@each_row(
-    "source",
-    [
-        "localhost",
-        "http://LocalHost:3000",
-        "*.localhost",
-        "ws://abp-view-0.localhost:*",
-        "http://127.0.0.1:8000/path",
-        "127.9.9.9",
-        "127.1",
-        "0x7f000001",
-        "0X7F.1",
-        "0177.0.0.1",
-        "017700000001",
-        "2130706433",
-        "0",
-        "0.0.0.0",
-        "*.0.0.1",
-        "[::1]",
-        "https://[0:0:0:0:0:0:0:1]:443",
-        "[::]",
-        "[::ffff:127.0.0.1]",
-        "[::ffff:7f00:1]",
-    ],
-)
+LOOPBACK = """localhost http://LocalHost:3000 *.localhost ws://abp-view-0.localhost:* http://127.0.0.1:8000/path
+    127.9.9.9 127.1 0x7f000001 0X7F.1 0177.0.0.1 017700000001 2130706433 0 0.0.0.0 *.0.0.1 [::1] https://[0:0:0:0:0:0:0:1]:443
+    [::] [::ffff:127.0.0.1] [::ffff:7f00:1]"""
+
+
+@each_row("source", LOOPBACK.split())
 def test_csp_drops_loopback_sources_in_any_spelling(source: str) -> None:
     view = document(source, "https://a.example")
     assert view.csp == {key: ["https://a.example"] for key in KINDS}
@@ -114,20 +95,10 @@ def test_csp_drops_loopback_sources_in_any_spelling(source: str) -> None:
     ]
 
 
-@each_row(
-    "source",
-    [
-        "localhost.example",
-        "a-localhost",
-        "1.1.1.1",
-        "999.1",
-        "127.0.0.1.example",
-        "[2001:db8::1]",
-        "*.com",
-        "blob:",
-        "data:",
-    ],
-)
+OTHERS = "localhost.example a-localhost 1.1.1.1 999.1 127.0.0.1.example [2001:db8::1] *.com blob: data:"
+
+
+@each_row("source", OTHERS.split())
 def test_similar_looking_host_is_a_separate_csp_source(source: str) -> None:
     view = document(source)
     assert view.csp == {key: [source] for key in KINDS} and not view.warnings

@@ -145,7 +145,7 @@ async def test_tool_names_meet_model_rules_and_map_to_app_names(serve: Serve) ->
 
 
 @pytest.mark.requirement("R4-3d")
-async def test_behaviour_hints_reach_mcp_client(serve: Serve) -> None:
+async def test_behaviour_hints_and_parameters_of_all_apps_reach_mcp_client(serve: Serve) -> None:
     careful: dict[str, object] = {
         "readOnlyHint": False,
         "destructiveHint": True,
@@ -153,13 +153,17 @@ async def test_behaviour_hints_reach_mcp_client(serve: Serve) -> None:
         "openWorldHint": False,
     }
     reading: dict[str, object] = {"readOnlyHint": True, "title": "Reads", "destructiveHint": "no", "somethingElse": 1}
-    declared: dict[str, list[dict[str, object]]] = {
-        "row.delete": [careful, {**careful, "idempotentHint": False}],
-        "row.read": [reading, reading],
+    declared: dict[str, list[tuple[dict[str, object], str]]] = {
+        "row.delete": [(careful, "row"), ({**careful, "idempotentHint": False}, "key")],
+        "row.read": [(reading, "row"), (reading, "row")],
     }
 
     def make(handlers: Mapping[str, Handler]) -> MemoryTransport:
-        listed = [{"name": name, "annotations": hints.pop(0)} for name, hints in declared.items()]
+        listed = []
+        for name, of_apps in declared.items():
+            hints, parameter = of_apps.pop(0)
+            schema = {"type": "object", "properties": {parameter: {}}}
+            listed.append({"name": name, "annotations": hints, "inputSchema": schema})
         return NotingTransport(handlers, list=listed)
 
     async with serve(Apps(dict.fromkeys(declared, shout), make)) as client:
@@ -176,21 +180,11 @@ async def test_behaviour_hints_reach_mcp_client(serve: Serve) -> None:
         assert alone["abp_call"] is None  # it depends on the capability
         lookup = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
         assert {alone[name] == lookup for name in ("abp_status", "abp_artifacts", "abp_read_artifact")} == {True}
-        await called(client, "abp_connect", url=URL, new=True)
+        second = await called(client, "abp_connect", url=URL, new=True)
         shared = await hints()  # what only one app promises is no promise of the tool
         assert shared["abp_row_delete"] == {name: careful[name] for name in careful if name != "idempotentHint"}
         assert shared["abp_row_read"] == {"readOnlyHint": True}
-
-
-async def test_shared_tool_accepts_any_parameters_if_the_apps_differ(serve: Serve) -> None:
-    parameters = {"row.delete": ["row", "key"], "row.read": ["row", "row"]}
-
-    def make(handlers: Mapping[str, Handler]) -> MemoryTransport:
-        schemas = {name: {"type": "object", "properties": {of_apps.pop(0): {}}} for name, of_apps in parameters.items()}
-        return NotingTransport(handlers, list=[{"name": name, "inputSchema": schemas[name]} for name in schemas])
-
-    async with serve(Apps(dict.fromkeys(parameters, shout), make)) as client:
-        second = await called(client, "abp_connect", url=URL, new=True)
+        # A shared tool takes any parameters if the apps differ.
         tools = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
         assert set(tools["abp_row_delete"]["properties"]) == {"files", "session"}
         assert set(tools["abp_row_read"]["properties"]) == {"row", "files", "session"}

@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextContent
 from PIL import Image
 
-from tests.support.apps import NotingTransport, answering
+from tests.support.apps import NotingTransport
 from tests.support.mcp_clients import (
     URL,
     Apps,
@@ -154,7 +154,7 @@ async def test_inline_data_off_gives_client_only_file_references(serve: Serve) -
 @pytest.mark.requirement("R4-13e")
 async def test_export_returns_text_and_resource(serve: Serve) -> None:
     """``export_csv`` and ``export_pdf`` of the guide."""
-    table = "id,name\n" + "".join(f"{n},row {n}\n" for n in range(2000))
+    table = "id,name\r\n" + "".join(f"{n},é {n}\r\n" for n in range(2000))
     contents = {"csv": table.encode(), "pdf": b"%PDF-1.4\n" + random.Random(4).randbytes(90_000)}
     kinds = {"csv": "text/csv", "pdf": "application/pdf"}
     files = {
@@ -168,7 +168,7 @@ async def test_export_returns_text_and_resource(serve: Serve) -> None:
             link = links_of(result)[0]
             assert (link.mime_type, link.size, link.name) == (kinds[kind], len(data), f"orders.{kind}")
             (content,) = (await client.read_resource(link.uri)).contents
-            assert hasattr(content, "text") is (kind == "csv")
+            assert hasattr(content, "text") is (kind == "csv") and content.mime_type == kinds[kind]
             assert await read_as_resource(client, link.uri) == data
             listed = {resource.uri: resource for resource in (await client.list_resources()).resources}
             assert (listed[link.uri].mime_type, listed[link.uri].size) == (kinds[kind], len(data))
@@ -360,14 +360,6 @@ async def test_text_ranges_end_at_character_boundaries(serve: Serve) -> None:
         part = await client.call_tool("abp_read_artifact", {"id": uri, "offset": 1, "length": 1})
         header, content = (block.text for block in part.content)
         assert ('"encoding":"base64"' in header, '"next_offset":2' in header, content) == (True, True, "4g==")
-
-
-async def test_text_file_is_read_with_its_type_and_line_ends(serve: Serve) -> None:
-    table = {"content": "a,b\r\n1,é\r\n", "mimeType": "text/csv", "size": 11}
-    async with serve(Apps({"make": answering(table)})) as client:
-        uri = files_of(await called(client, "abp_make"))[0]["uri"]
-        (content,) = (await client.read_resource(uri)).contents
-        assert (content.mime_type, content.text) == ("text/csv", "a,b\r\n1,é\r\n")
 
 
 async def test_model_text_hides_control_characters_and_resource_is_exact(serve: Serve) -> None:
