@@ -39,6 +39,7 @@ FAULTS = {
         "lists of 501 levels": b"[" * 501 + b"]" * 501,
         "objects of 600 levels": b'{"a":' * 600 + b"1" + b"}" * 600,
         "lists of 20,000 levels": b"[" * 20_000 + b"]" * 20_000,
+        "objects of 20,000 levels": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
         "lists in an object": b'{"a": 1, "b": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
         "never closed": b"[" * 90_000,
     },

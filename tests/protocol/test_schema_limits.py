@@ -29,12 +29,8 @@ def has_references(schema: Mapping[str, object]) -> bool:
     ("schema", "value", "steps"),
     [
         ({}, 5, 1),
-        ({"items": {}}, [1, 2], 3),
-        ({"items": [{}, {}]}, [1, 2, 3], 3),
-        ({"prefixItems": [{}, {}]}, [1], 2),
-        ({"contains": {}}, [1, 2], 3),
-        ({"additionalItems": {}}, [1, 2], 3),
-        ({"unevaluatedItems": {}}, [1, 2], 3),
+        *(({name: {}}, [1, 2], 3) for name in ("items", "contains", "additionalItems", "unevaluatedItems")),
+        *(({"items": [{}, {}]}, [1, 2, 3], 3), ({"prefixItems": [{}, {}]}, [1], 2)),
         ({"items": {}}, {"a": 1}, 1),
         ({"properties": {"a": {}, "b": {}}}, {"a": 1, "c": 1}, 2),
         ({"additionalProperties": {}}, {"a": 1, "b": 2}, 3),
@@ -54,9 +50,10 @@ def has_references(schema: Mapping[str, object]) -> bool:
         ({"pattern": "a"}, "x" * 128, 3),
         ({"pattern": "a"}, 5, 1),
         ({"examples": [{}], "default": {}, "$defs": {"a": {}}}, 5, 1),
-        ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"not": {}}}}, 5, 3),
-        ({"$ref": "#/$defs/a~0b", "$defs": {"a~b": {"not": {}}}}, 5, 3),
-        ({"$ref": "#/$defs/a%25b", "$defs": {"a%b": {"not": {}}}}, 5, 3),
+        *(
+            ({"$ref": f"#/$defs/{written}", "$defs": {name: {"not": {}}}}, 5, 3)
+            for written, name in (("a~1b", "a/b"), ("a~0b", "a~b"), ("a%25b", "a%b"))
+        ),
         ({"$ref": "#/x/1", "x": [{}, {"not": {}}]}, 5, 3),
     ],
 )

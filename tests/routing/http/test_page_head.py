@@ -112,11 +112,7 @@ LINK = '<link rel="abp-manifest" href="/ä€.json">'
 @each_row(
     ("page", "said"),
     [
-        (LINK.encode(), "utf-8"),
-        (LINK.encode(), None),
-        (LINK.encode(), "no-such-charset"),
-        (LINK.encode(), "idna"),
-        (LINK.encode(), "iso-8859-12"),
+        *((LINK.encode(), said) for said in ("utf-8", None, "no-such-charset", "idna", "hex", "iso-8859-12")),
         (LINK.encode("cp1252"), "iso-8859-1"),
         (LINK.encode("cp1252"), " Windows-1252 "),
         (LINK.encode("utf-8-sig"), "iso-8859-1"),
