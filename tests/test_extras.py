@@ -9,16 +9,6 @@ from pathlib import Path
 
 import pytest
 
-_TABLE = """
-from transports import BinaryData, MemoryTransport
-from transports.sync import connect
-
-async def export(params, call):
-    return BinaryData(b"a,b\\n1,2\\n", "text/csv", 8, "a.csv")
-
-with connect("memory:", transport=MemoryTransport({"x": export}), store="memory:") as app:
-    app.call("x").table()
-"""
 _GOLDEN = """
 from pathlib import Path
 from transports.testing import Golden
@@ -42,7 +32,7 @@ _BRIDGE = "abp: `abp mcp` needs the MCP SDK, and its package jwt is missing; ins
 #: Programs by the package that is missing, with the extra that each needs, and how its message begins.
 _PROGRAMS: dict[str, list[tuple[str, ...]]] = {
     "fsspec": [("import transports.filesystem", "data")],
-    "pyarrow": [(_TABLE, "data"), (command("batch", "run", "jobs.parquet", "--out", "run"), "parquet")],
+    "pyarrow": [(command("batch", "run", "jobs.parquet", "--out", "run"), "parquet")],
     "pytest": [("import transports.testing.contract", "test")],
     "PIL": [(_GOLDEN.format(b"GIF89a"), "test")],
     "pypdfium2": [(_GOLDEN.format(b"%PDF-1.4"), "test")],

@@ -231,16 +231,6 @@ def test_only_listed_functions_use_any() -> None:
     assert found == set(ANY)
 
 
-def test_every_public_function_is_fully_annotated() -> None:
-    for name, function in functions():
-        signature = inspect.signature(function)  # type: ignore[arg-type]
-        for parameter in signature.parameters.values():
-            given = parameter.annotation is not parameter.empty or parameter.name in ("self", "cls")
-            assert given, f"{name}: {parameter.name}"
-        generated = signature.return_annotation is signature.empty and name.endswith(".__init__")
-        assert generated or signature.return_annotation is not signature.empty, name
-
-
 @pytest.mark.parametrize("function", [transports.connect, sync.connect, transports.PlaywrightTransport])
 def test_shared_options_are_shown_and_checked(function: Any) -> None:
     shown = inspect.signature(function).parameters

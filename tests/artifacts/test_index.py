@@ -196,15 +196,11 @@ async def test_index_deleted_while_in_use_is_rebuilt(
 async def test_password_does_not_appear_in_messages(memory_bucket: str, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("psycopg")
     secret = "hunter2"
-    quoted = "postgresql%3A%2F%2Fu%3Ahunter2%40127.0.0.1%3A1%2Fdb%3Fconnect_timeout%3D1"
     for address in (
         f"postgresql://u:{secret}@127.0.0.1:1/db?connect_timeout=1&application_name=x",
-        f"postgresql://127.0.0.1:1/db?connect_timeout=1&password={secret}",
-        f"postgresql://127.0.0.1:1/db?connect_timeout=1&password={secret}@x",
-        f"postgresql://u:a/{secret}?{secret}@127.0.0.1:1/db",
         f"postgresql://u:%{secret}@127.0.0.1:1/db",
         f"postgresql://u:{secret}@127.0.0.1:port/db",
-        quoted,
+        "postgresql%3A%2F%2Fu%3Ahunter2%40127.0.0.1%3A1%2Fdb%3Fconnect_timeout%3D1",
     ):
         store = open_store(f"{memory_bucket}?index={address}")
         with caplog.at_level(logging.DEBUG):

@@ -13,6 +13,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visible
 from tests.support.portable_way import portable_way
+from tests.support.slow import slow_but
 from transports.artifacts import LocalStore, _files as system
 from transports.artifacts._ref import OtherCase
 from transports.artifacts.local._blobs import BlobStore
@@ -116,7 +117,7 @@ async def test_failing_utime_does_not_fail_commit(store: LocalStore, monkeypatch
         assert await store.get((await store.put_bytes(PDF)).id) == PDF
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", slow_but([True, False], False))
 async def test_copy_open_during_delete_is_removed_by_later_sweep(
     shared: bool, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +156,7 @@ async def test_an_open_leftover_does_not_stop_a_sweep(
         assert [one.kind for one in await store.gc()] == ["staged", "content"]
 
 
-@pytest.mark.parametrize("opened", ["metadata", "content", "name"])
+@pytest.mark.parametrize("opened", slow_but(["metadata", "content", "name"], "metadata"))
 async def test_metadata_repair_leaves_open_files_to_later_sweep(
     opened: str, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
