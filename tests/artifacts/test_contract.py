@@ -172,6 +172,7 @@ async def test_staged_file_may_be_written_externally(store: ArtifactStore) -> No
     async with store.stage() as staged:
         assert not staged.path.exists()
         staged.path.write_bytes(data)
+        staged.path.chmod(0o644)
         for declared in (len(data) - 1, len(data) + 1, 0):
             with pytest.raises(SizeMismatch) as caught:
                 await staged.commit(size=declared)
@@ -183,6 +184,7 @@ async def test_staged_file_may_be_written_externally(store: ArtifactStore) -> No
         with pytest.raises(UsageError):
             await staged.write(b"more")
     assert not path.exists() and await store.get(ref.id) == data
+    assert ref.path is None or stat.S_IMODE(ref.path.stat().st_mode) == 0o600
 
 
 async def test_writing_non_bytes_is_rejected_and_writing_continues(store: ArtifactStore) -> None:

@@ -114,18 +114,6 @@ async def test_non_contiguous_memoryviews_are_stored(store: LocalStore) -> None:
 # --- files that somebody else writes ---------------------------------------------------------------------------------
 
 
-async def test_externally_staged_file_is_committed(store: LocalStore, root: Path) -> None:
-    data = os.urandom(3_000_001)
-    async with store.stage() as staged:
-        assert not staged.path.exists() and staged.path.parent.is_dir()
-        staged.path.write_bytes(data)
-        staged.path.chmod(0o644)
-        ref = await staged.commit(size=len(data), filename="video.webm")
-    assert ref.path is not None and ref.sha256 == sha(data) and Path(ref.path).read_bytes() == data
-    assert stat.S_IMODE(Path(ref.path).stat().st_mode) == 0o600
-    assert inner(root, "staging") == []
-
-
 @pytest.mark.parametrize("kind", ["symlink", "folder", "pipe"])
 @pytest.mark.parametrize("address", ["local", "none:"])
 async def test_external_path_must_be_a_regular_file(kind: str, address: str, root: Path, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from transports.batch import Job, Outcome, State, open_ledger
-from transports.batch.ledger._ledger import open_view
 from transports.batch.ledger._schema import Settlement
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs folders that only others may write")
@@ -123,17 +122,3 @@ async def test_run_in_read_only_folder_is_viewable(place: Path) -> None:
         assert {path.name for path in out.iterdir()} >= {"manifest.jsonl", "report.json"}
         assert not list(out.glob("abp-*"))
     assert [content(run) for run in runs] == before
-
-
-async def test_run_view_is_read_only_and_sees_concurrent_writes(tmp_path: Path) -> None:
-    await plant(tmp_path / "run")
-    view = open_view(tmp_path / "run")
-    try:
-        assert (await view.overview()).states[State.SUCCEEDED] == 1
-        async with open_ledger(tmp_path / "run") as ledger:
-            (one,) = await ledger.lease(1, 60)
-            await ledger.settle([Settlement(one.key, Outcome(one.job, State.SUCCEEDED))])
-            row = await view.job(one.key)
-            assert row is not None and row.state is State.SUCCEEDED
-    finally:
-        await view.aclose()

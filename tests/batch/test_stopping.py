@@ -191,24 +191,19 @@ async def test_slow_ledger_does_not_prevent_jobs_from_starting(ledger: Ledger, m
     assert await states(ledger) == ["succeeded"] * 3
 
 
-def test_job_leased_before_machine_slept_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The monotonic clock does not count that time."""
+def test_job_leased_long_ago_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before the machine slept: the monotonic clock does not count that time."""
     clock = SimpleNamespace(monotonic=lambda: 5.0, time=lambda: 1000.0)
     monkeypatch.setattr("transports.batch._runner.time", clock)
-    prefetched, leased = PrefetchedJobs(RunOptions()), Leased("k", jobs(1)[0], 1)
-    prefetched.add([leased], Elapsed(), ())
+    prefetched, since_request, leased = PrefetchedJobs(RunOptions()), Elapsed(), Leased("k", jobs(1)[0], 1)
+    prefetched.add([leased], since_request, ())
     for now, seconds, dropped in ((1000.0, 1.0, []), (900.0, 1.0, []), (1600.0, 0.0, [leased])):
         clock.time = lambda now=now: now
         assert prefetched.seconds_left == seconds and prefetched.remove_unstartable((), stopped=False) == dropped
-
-
-def test_lease_of_prefetched_job_counts_from_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(monotonic=lambda: 5.0, time=lambda: 1000.0)
-    monkeypatch.setattr("transports.batch._runner.time", clock)
-    prefetched, since_request = PrefetchedJobs(RunOptions(lease_seconds=60.0)), Elapsed()
+    later = PrefetchedJobs(RunOptions(lease_seconds=60.0))
     clock.time = lambda: 1029.5
-    prefetched.add([Leased("k", jobs(1)[0], 1)], since_request, ())
-    assert prefetched.seconds_left == 0.5  # half of the lease is certain
+    later.add([leased], since_request, ())
+    assert later.seconds_left == 0.5  # half of the lease is certain, and counts from its request
 
 
 @pytest.mark.load
