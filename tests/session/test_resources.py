@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Connect
 from tests.support.resources import ResourceApp
 from transports import LocalStore
@@ -34,6 +36,17 @@ async def test_list_capability_returns_the_page_of_its_cursor(app_of: Connect) -
     assert isinstance(first, dict) and first["nextCursor"] == "more"
     picture = {"uri": "file:///x/picture.png", "name": "picture.png", "mimeType": "image/png"}
     assert last == {"resources": [picture]}
+
+
+async def test_list_without_an_end_is_cut_off(app_of: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    class EndlessApp(ResourceApp):
+        def _list(self, cursor: str | None) -> dict[str, object]:
+            page = [{"uri": f"note:///{number}", "name": "note"} for number in range(30_000)]
+            return {"resources": page, "nextCursor": f"{cursor}+"}
+
+    async with app_of(EndlessApp()) as app:
+        assert len(await app.resources.list()) == 100_000
+    assert caplog.messages == ["the app lists too many resources; all after the first 100,000 are left out"]
 
 
 async def test_resource_that_changes_while_its_kept_result_is_checked_is_reread(

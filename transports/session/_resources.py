@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from .. import protocol
 from .._internal.arguments import short_traceback
 from .._internal.recent import Recent
-from .._internal.tasks import Owner
+from .._internal.tasks import Owner, in_thread
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import ArtifactRef
 from ..base import Transport
@@ -377,17 +377,17 @@ class Resources:
             return ()
         entries: list[_T] = []
         cursor: str | None = None
-        max_pages = 1000  # the list of a faulty server may never end
+        # The list of a faulty server may never end.
+        max_pages, remaining = 1000, 100_000
         for _ in range(max_pages):
             items, cursor = await self._list_page(capability, cursor, timeout)
-            for item in items:
-                try:
-                    entries.append(protocol.parse(model, item, "an entry of a list of resources"))
-                except ProtocolError as error:
-                    logger.warning("%s; it is left out", error.message)
-            if cursor is None:
+            entries += await in_thread(_parse_entries, model, items[:remaining])
+            remaining -= len(items)
+            if cursor is None and remaining >= 0:
                 return tuple(entries)
-        logger.warning("the app lists resources on more than %d pages; the rest is left out", max_pages)
+            if remaining <= 0:
+                break
+        logger.warning("the app lists too many resources; all after the first %s are left out", f"{len(entries):,}")
         return tuple(entries)
 
     def _prepare_content(self, item: object, size: int | None) -> object:
@@ -414,3 +414,13 @@ class Resources:
             mime_type = "text/plain"
         filename = last_segment(item.get("uri")) or None
         return {**item, "text": BinaryData(Encoded(text, "utf-8"), mime_type, filename=filename)}
+
+
+def _parse_entries(model: type[_T], items: Sequence[object]) -> list[_T]:
+    entries: list[_T] = []
+    for item in items:
+        try:
+            entries.append(protocol.parse(model, item, "an entry of a list of resources"))
+        except ProtocolError as error:
+            logger.warning("%s; it is left out", error.message)
+    return entries
