@@ -55,7 +55,9 @@ async def data_of(app: Session, capability: str, params: dict[str, object] | Non
 
 
 @pytest.mark.requirement("R1-8b", "R1-8c", "R1-10b")
-async def test_app_buffer_is_transferred_not_copied(embedded: Embedded, fixture: Fixture) -> None:
+async def test_app_buffer_is_transferred_and_unknown_messages_log_one_short_warning(
+    embedded: Embedded, fixture: Fixture, caplog: pytest.LogCaptureFixture
+) -> None:
     async with embedded() as app:
         assert app.transport.url == fixture.embed_url  # its downloads are relative to it
         assert app.transport.server_address == ("127.0.0.1", urlsplit(fixture.embed_url).port)
@@ -64,14 +66,8 @@ async def test_app_buffer_is_transferred_not_copied(embedded: Embedded, fixture:
         for size in (1000, 300_000, 8 * MB):
             result = await app.call("file.generate", {"bytes": size, "seed": 5})
             assert result.artifacts["file"].sha256 == digest(size, 5)
-            record = await data_of(app, "app.record")
-            assert record["handedOut"][-1] == 0  # byteLength as the app sees it now: detached
-
-
-async def test_unknown_message_types_log_one_short_warning(
-    embedded: Embedded, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with embedded() as app:
+            answered = await data_of(app, "app.record")
+            assert answered["handedOut"][-1] == 0  # byteLength as the app sees it now: detached
         script = "() => { for (let n = 0; n < 20; n += 1) parent.postMessage({ type: n + 'x'.repeat(10000) }, '*'); }"
         await page_of(app).frames[-1].evaluate(script)
         await app.call("file.list")

@@ -23,7 +23,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield app
 
 
-def test_view_works_as_sync_context_manager(app: Session) -> None:
+def test_view_works_as_sync_context_manager_and_with_expect(app: Session) -> None:
     asked: list[object] = []
 
     def decide(url: str) -> bool:
@@ -43,9 +43,6 @@ def test_view_works_as_sync_context_manager(app: Session) -> None:
         assert view.screenshot().artifact().mime_type == "image/png"
         assert view.render_to_pdf("<p>Hi").artifact().mime_type == "application/pdf"
 
-
-def test_playwright_expect_works_on_sync_view(app: Session) -> None:
-    with app.open_view("board") as view:
         heading = view.frame.get_by_role("heading")
         expect(heading).to_have_text("A view")
         expect(heading).not_to_have_text("Another view")

@@ -85,7 +85,15 @@ async def test_call_interrupted_by_reload_fails_with_reason(tmp_path: Path, brow
             await view.call("slow", timeout=30)
 
 
-async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: Browser) -> None:
+@pytest.mark.parametrize(
+    "ways",
+    [
+        ("location.href = 'https://example.invalid/'", "location.reload()"),
+        pytest.param(("location.href = 'about:blank'",), marks=pytest.mark.slow),
+    ],
+    ids=["elsewhere", "blank"],
+)
+async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: Browser, ways: tuple[str, ...]) -> None:
     target = viewing(tmp_path, "if (!window.name) start();")
 
     async def leave(view: View, away: str) -> None:
@@ -94,7 +102,6 @@ async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: B
             while not await _is_refused(view):
                 await asyncio.sleep(0.1)
 
-    ways = ("location.href = 'https://example.invalid/'", "location.href = 'about:blank'", "location.reload()")
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(connect(target, store="memory:", browser=browser))
         views = [await stack.enter_async_context(app.open_view("go", timeout=6)) for _ in ways]

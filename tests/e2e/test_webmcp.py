@@ -302,6 +302,7 @@ async def test_webmcp_polyfill_is_detected_at_install_and_late(
             await app.call("fail", {"how": "throw"})
 
 
+@pytest.mark.slow
 async def test_effects_of_open_page_are_handled_while_session_opens(
     fixture: Fixture, context: BrowserContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

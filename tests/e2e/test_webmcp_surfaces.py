@@ -223,16 +223,6 @@ async def test_bridge_drives_webmcp_pages(fixture: Fixture, browser: Browser, tm
 
 
 @pytest.mark.slow
-async def test_app_with_webmcp_tools_is_driven_as_app(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
-    """Its script begins a session of its own, before ours or after it."""
-    for _ in range(3):
-        async with connect(fixture.webmcp_url, browser=browser, store=tmp_path) as app:
-            assert app.transport.name == "playwright"
-            result = await app.call("data.csv", {"rows": [{"product": "tea"}]})
-            assert result.artifact().size_bytes == 14
-
-
-@pytest.mark.slow
 async def test_conformance_checks_webmcp_page_by_its_tools(
     fixture: Fixture, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
