@@ -41,25 +41,6 @@ MODERN = {
 }
 
 
-#: A server that asks a model about a picture of 200,000 characters of base64.
-_SAMPLING = """
-import json, sys
-for line in sys.stdin:
-    request = json.loads(line)
-    about = {"name": "s", "version": "1"}
-    result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
-    if request.get("method") == "tools/list":
-        result = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
-    if request.get("method") == "tools/call":
-        picture = {"type": "image", "mimeType": "image/png", "data": "A" * 200_000}
-        params = {"maxTokens": 1, "messages": [{"role": "user", "content": picture}]}
-        question = {"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": params}
-        print(json.dumps(question), flush=True)
-        answer = json.loads(sys.stdin.readline())["result"]
-        result = {"content": [{"type": "text", "text": answer["content"]["text"]}]}
-    if "id" in request:
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
-"""
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(90)
 PICTURE = base64.b64encode(PNG).decode()
 WORDS = {"type": "text", "text": "words"}
@@ -388,42 +369,19 @@ async def test_ids_may_be_floats_and_notifications_those_of_other_libraries(
     assert left_out.startswith("left out notifications/progress of the server, and more such: params.progress: Input")
 
 
-#: A server that asks for an approval by a form without fields, and answers the answer.
-_ASKING = """
-import json, sys
-def send(**message):
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
-info = {"name": "s", "version": "1"}
-results = {"initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info},
-           "tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}}
-for line in sys.stdin:
-    request = json.loads(line)
-    if request.get("method") in results:
-        send(id=request["id"], result=results[request["method"]])
-    elif request.get("method") == "tools/call":
-        call = request["id"]
-        form = {"message": "Delete it?", "requestedSchema": {"type": "object", "properties": {}}}
-        send(id="q", method="elicitation/create", params=form)
-    elif request.get("id") == "q":
-        send(id=call, result={"content": [], "structuredContent": request["result"]})
-    elif "id" in request:
-        send(id=request["id"], error={"code": -32601, "message": "unknown"})
-"""
-
-
 @pytest.mark.parametrize(
     ("confirmed", "answer"), [(True, {"action": "accept", "content": {}}), (False, {"action": "decline"})]
 )
 async def test_form_without_fields_asks_for_a_confirmation(tmp_path: Path, confirmed: bool, answer: object) -> None:
-    (tmp_path / "server.py").write_text(_ASKING)
+    form = {"message": "Delete it?", "requestedSchema": {"type": "object", "properties": {}}}
+    target = canned(tmp_path, results={"go": {}}, question={"method": "elicitation/create", "params": form})
 
     def decide(request: ElicitationRequest) -> Mapping[str, object]:
         assert (request.method, request.params) == ("elicitation/confirm", {"message": "Delete it?"})
         return {"success": True, "data": {"confirmed": confirmed}}
 
-    target = f"mcp+stdio:{shlex.join([sys.executable, str(tmp_path / 'server.py')])}"
     async with connect(target, store="memory:", timeout=20, on_elicitation=decide) as app:
-        assert (await app.call("go")).data == answer
+        assert (await app.call("go")).data == {"answered": answer}
 
 
 async def test_last_answer_may_have_no_line_end(tmp_path: Path) -> None:
@@ -1046,15 +1004,17 @@ async def test_is_error_flag_may_be_a_string(tmp_path: Path) -> None:
 
 
 async def test_large_picture_in_a_question_arrives_whole(tmp_path: Path) -> None:
-    file = tmp_path / "server.py"
-    file.write_text(_SAMPLING)
+    image = {"type": "image", "mimeType": "image/png", "data": "A" * 200_000}
+    asked = {"maxTokens": 1, "messages": [{"role": "user", "content": image}]}
+    target = canned(tmp_path, results={"go": {}}, question={"method": "sampling/createMessage", "params": asked})
 
     def describe(question: ElicitationRequest) -> Mapping[str, object]:
         picture: Any = question.params
         return {"success": True, "data": {"result": str(len(picture["messages"][0]["content"]["data"]))}}
 
-    async with connect(f"mcp+stdio:{sys.executable} {file}", store="memory:", on_elicitation=describe) as app:
-        assert (await app.call("go", timeout=30)).data == {"content": [{"type": "text", "text": "200000"}]}
+    async with connect(target, store="memory:", on_elicitation=describe) as app:
+        data: Any = (await app.call("go", timeout=30)).data
+        assert data["answered"]["content"]["text"] == "200000"
 
 
 async def test_required_parameter_with_default_may_be_omitted(tmp_path: Path) -> None:

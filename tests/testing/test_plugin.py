@@ -106,9 +106,14 @@ def test_missing_target_or_marker_file_is_reported(pytester: pytest.Pytester) ->
         def test_it(abp_app): ...
 
         def test_nothing(abp_app): ...
+
+        @pytest.mark.abp("gopher://nowhere/")
+        def test_unknown(abp_app): ...
     """)
     result = ran(pytester)
-    result.assert_outcomes(errors=2)
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines(["nothing was kept: *"])
+    assert not (pytester.path / "abp-results").exists()
     result.stdout.fnmatch_lines([f"*::test_it: no such file beside the test: {pytester.path}/pages/app.html *"])
     result.stdout.fnmatch_lines(["*no app is named. Name it with @pytest.mark.abp(*"])
     result.stdout.no_fnmatch_line(KIT)
@@ -137,20 +142,6 @@ def test_each_run_gets_a_folder_and_only_last_is_kept(pytester: pytest.Pytester)
     ran(pytester).assert_outcomes(passed=1, failed=1)
     left = set(results(pytester)) - {new, running, other}
     assert len(left) <= 1 and not left & set(older)
-
-
-def test_failure_without_evidence_creates_no_folder(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import pytest
-
-        @pytest.mark.abp("gopher://nowhere/")
-        def test_it(abp_app): ...
-    """)
-    result = ran(pytester)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["nothing was kept: *"])
-    result.stdout.no_fnmatch_line(KIT)
-    assert not (pytester.path / "abp-results").exists()
 
 
 @pytest.mark.slow
