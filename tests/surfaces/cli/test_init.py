@@ -56,17 +56,15 @@ def test_init_writes_files_from_documentation(written: Callable[[str], dict[str,
     assert adapter.keys() == {"page.html", "table.js", "test_table.py"}
 
 
-def test_init_prints_written_files_and_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_prints_written_files_and_next_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["init", "app", str(tmp_path / "notes")]) == 0
     printed = capsys.readouterr().out
     assert f"File saved: {tmp_path}/notes/web/app.js\n" in printed and "abp conformance http://" in printed
     assert f"\n  cd {tmp_path}/notes\n" in printed
-
-
-def test_it_does_not_say_to_enter_the_working_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")  # which nobody need be told to enter
     assert main(["init", "config"]) == 0
     assert capsys.readouterr().out.endswith("Then confirm that the file is yours:\n  abp mcp --trust\n")
 
