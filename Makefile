@@ -78,7 +78,7 @@ test: setup check
 		apt-get install -qq -y chromium-headless-shell >/dev/null 2>&1 || true
 	@test "$$(id -u)" != 0 || command -v ffmpeg >/dev/null || \
 		apt-get install -qq -y --no-install-recommends ffmpeg >/dev/null 2>&1 || true
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/test_layers.py  # `make check` has run it
 
 # Fresh environments, floods, gigabytes, an hour's work of faults in a minute; MCP servers and clients of other projects, JupyterLab.
 slow: setup

@@ -70,6 +70,7 @@ def is_run_elsewhere(block: Block) -> bool:
 
 
 PYTHON = [block for block in blocks("python") if block.reason is None and not is_run_elsewhere(block)]
+BATCHES = [block for block in PYTHON if "Pool(" in block.text]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,9 @@ def written_for() -> Iterator[dict[str, str]]:
         yield {"http://127.0.0.1:8000/": app, "wss://app.example/abp": app, "iVBORw…": PNG}
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=str)
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, marks=pytest.mark.slow if block in BATCHES else ()) for block in PYTHON], ids=str
+)
 async def test_documented_python_block_runs(
     block: Block, written_for: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,7 +133,7 @@ def test_cli_starts_without_importing_work_modules_and_completes_a_name_without_
     )
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_cli_starts_driver_before_importing_session() -> None:
     program = """if True:
         import json, os, socket, sys
@@ -156,7 +156,7 @@ def test_cli_starts_driver_before_importing_session() -> None:
     assert not modules & {"transports.session._connect", "transports.artifacts._base", "transports.routing._router"}
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_a_session_loads_its_models_while_its_transport_opens() -> None:
     program = """if True:
         import asyncio, sys

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.support.rows import each_row
+from tests.support.slow import slow_but
 from transports import connect
 from transports.errors import ConnectFailed, connection_failure, is_refused
 from transports.playwright._find import require_listener
@@ -123,7 +124,9 @@ async def test_slow_dns_lookup_is_left_to_browser(unknown_host: str, monkeypatch
         answered.set()
 
 
-@pytest.mark.parametrize("address", ["mcp+http://127.0.0.1:9/mcp", "ws://127.0.0.1:9/abp"])
+@pytest.mark.parametrize(
+    "address", slow_but(["mcp+http://127.0.0.1:9/mcp", "ws://127.0.0.1:9/abp"], "ws://127.0.0.1:9/abp")
+)
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [

@@ -403,7 +403,7 @@ async def test_interrupted_upload_leaves_nothing_and_can_be_retried(
     assert below(object_server, bucket) == []
 
 
-@pytest.mark.load
+@pytest.mark.slow
 @pytest.mark.fault(48)
 async def test_interrupted_download_resumes_where_it_stopped(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch

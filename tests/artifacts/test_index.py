@@ -41,7 +41,6 @@ async def fill(store: ArtifactStore) -> None:
         await view.put_bytes(content, namespace=f"n{number}", mime_type=kinds[number // 2 % 3], meta=meta)
 
 
-@both_indexes
 @pytest.mark.usefixtures("ticking_clock")
 async def test_query_result_is_the_same_with_and_without_index(open_indexed: OpenIndexed) -> None:
     store = open_indexed()

@@ -11,6 +11,7 @@ import fsspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.support.slow import slow_but
 from transports.sync import open_store
 
 CONTENT = b"one\ntwo\r\n\nlast line without an end" + bytes(range(256)) * 4
@@ -55,9 +56,10 @@ def outcome(file: IO[bytes], step: _Step) -> object:
 
 
 _Open: TypeAlias = Callable[[], IO[bytes]]
+OPENERS = ["ref.open()", "ref.open() of an empty artifact", "artifact://"]
 
 
-@pytest.fixture(scope="module", params=["ref.open()", "ref.open() of an empty artifact", "artifact://"])
+@pytest.fixture(scope="module", params=slow_but(OPENERS, "ref.open()", "artifact://"))
 def openers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[_Open, _Open]]:
     """How an artifact and a file with the same content are opened."""
     folder = tmp_path_factory.mktemp("files")

@@ -22,6 +22,7 @@ import pytest
 
 import transports.sync
 from tests.support.eventually import eventually
+from tests.support.slow import slow_but
 from transports import (
     CallTimeout,
     CapabilityError,
@@ -197,13 +198,14 @@ async def test_overlapping_calls_end_in_recorded_order(recorded: Make, replayed:
             assert waiting.cancelled()
 
 
-async def test_call_cancelled_as_another_ends_returns_at_once(recorded: Make, replayed: Make) -> None:
+@pytest.mark.parametrize("step", slow_but([1, 5], 5))
+async def test_call_cancelled_as_another_ends_returns_at_once(recorded: Make, replayed: Make, step: int) -> None:
     async with recorded() as app:
         waiting = asyncio.ensure_future(app.call("wait"))
         await app.call("shout", {"text": "hi"})
         waiting.cancel()
         await asyncio.wait((waiting,))
-    for turns in range(40):  # of the event loop, from the beginning of the other call
+    for turns in range(0, 40, step):  # of the event loop, from the beginning of the other call
         async with replayed() as app:
             waiting = asyncio.ensure_future(app.call("wait"))
             await asyncio.sleep(0.01)
