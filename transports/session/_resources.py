@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -16,7 +17,7 @@ from .._internal.tasks import Owner, in_thread
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import ArtifactRef
 from ..base import Transport
-from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
+from ..errors import ABPError, CapabilityError, ProtocolError, UsageError, no_answer
 from ..protocol._capabilities import Capabilities
 from ..protocol._find_content import Place, find, last_segment, replace_values
 from ..protocol._plain_text import plain_line, redact_url
@@ -165,7 +166,10 @@ class Resources:
 
     @short_traceback
     async def list(self, *, timeout: float | None = None) -> tuple[protocol.Resource, ...]:
-        """Return all resources, read page after page; none for an app without resources."""
+        """Return all resources, read page after page; none for an app without resources.
+
+        ``timeout`` is for all pages together.
+        """
         return await self._fetch_all(protocol.Resource, "resources.list", timeout)
 
     @short_traceback
@@ -283,19 +287,23 @@ class Resources:
         return await self._store_result(page, call)
 
     async def read_links(self, result: Result, call: Call) -> Result:
-        """Read the small resource links of a result, if the policy allows that. Every other link gets ``fetched:
-        false`` and a ``hint`` at ``resources.read``, or the reason why it could not be read as ``fetch_error``."""
+        """Read the small resource links of a result, if the policy allows that, for as long again as its call may take.
+
+        Every other link gets ``fetched: false`` and a ``hint`` at ``resources.read``, or the reason why it could not be
+        read as ``fetch_error``.
+        """
         blocks = result.data.get("content") if isinstance(result.data, dict) else None
         if not self.policy.enabled or not isinstance(blocks, list):
             return result
 
+        deadline = time.monotonic() + call.timeout
         artifacts = dict(result.artifacts)
         steps = list(result.steps)
         new_blocks: dict[Place, object] = {}
         for index, block in enumerate(blocks):
             if not isinstance(block, dict) or block.get("type") != "resource_link":
                 continue
-            new_block, files, log = await self._read_link(block, call)
+            new_block, files, log = await self._read_link(block, call, deadline)
             new_blocks["content", index] = new_block
             artifacts |= {f"content.{index}.{field}": ref for field, ref in files.items()}
             if log:
@@ -306,7 +314,7 @@ class Resources:
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
 
     async def _read_link(
-        self, block: Mapping[str, Any], call: Call
+        self, block: Mapping[str, Any], call: Call, deadline: float
     ) -> tuple[dict[str, object], Mapping[str, ArtifactRef], str]:
         """Return the block of a link, with its contents if it is small; their files, and what was done."""
         small_link = self._small_link(block)
@@ -317,7 +325,11 @@ class Resources:
             return unread, {}, ""
 
         uri, size = small_link
-        reading = Call(call.id, "resources.read", self._timeout_or_default(None))
+        seconds_left = deadline - time.monotonic()
+        if seconds_left <= 0:
+            return {**block, "fetched": False, "fetch_error": "the links before it took all the time"}, {}, ""
+
+        reading = Call(call.id, "resources.read", seconds_left)
         try:
             resource = await self._read_resource(uri, reading, size=size)
         except ABPError as error:
@@ -375,6 +387,14 @@ class Resources:
     async def _fetch_all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
         if not self.available:
             return ()
+        seconds = self._timeout_or_default(timeout)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._fetch_pages(model, capability, seconds)
+        except TimeoutError:
+            raise no_answer(capability, seconds) from None
+
+    async def _fetch_pages(self, model: type[_T], capability: str, timeout: float) -> tuple[_T, ...]:
         entries: list[_T] = []
         cursor: str | None = None
         # The list of a faulty server may never end.
