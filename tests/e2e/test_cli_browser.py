@@ -124,17 +124,8 @@ def test_cli_pdf_call_prints_documented_json(abp: Cli, quick: Quick, workbench: 
     assert text_of(path) == "Hi"
 
 
-def test_cli_accepts_public_bridge_settings(abp: Cli, quick: Quick, workbench: str, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "else" / "where"
+def test_cli_reads_limit_from_setting_and_params_from_stdin(abp: Cli, quick: Quick, workbench: str) -> None:
     socket = over_websocket(workbench)
-    pdf = quick("call", socket, "export.pdf", "-p", "html=<h1>Hi</h1>", "--out", elsewhere)
-    assert (pdf.status, pdf.err) == (0, "")
-    saved, kind, size, metadata = pdf.text.splitlines()
-    path = Path(saved.removeprefix("File saved: "))
-    assert path.parent == elsewhere and kind == "Type: application/pdf" and not abp.out.exists()
-    assert size == f"Size: {path.stat().st_size} bytes"
-    assert json.loads(metadata.removeprefix("Metadata: ")) == {"rendered": True, "title": "Hi"}
-
     small = {"ABP_MAX_ARTIFACT_BYTES": "99999"}
     limited = quick("call", socket, "file.generate", "-p", "bytes=100000", "--json", env=small)
     assert limited.status == 1 and limited.document["error"]["code"] == "TOO_LARGE"
