@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.eventually import eventually_blocking
 from tests.support.leaving import leave
+from tests.support.slow import slow_but
 from transports.surfaces.cli import main
 from transports.testing.plugin import serve_pages
 
@@ -75,7 +76,9 @@ def is_answering() -> bool:
 
 
 @pytest.mark.parametrize(
-    "serving", [new_app, export_of_a_new_app, page_beside_a_test, collector_of_telemetry], ids=lambda one: one.__name__
+    "serving",
+    slow_but([new_app, export_of_a_new_app, page_beside_a_test, collector_of_telemetry], new_app, page_beside_a_test),
+    ids=lambda one: one.__name__,
 )
 def test_disconnecting_clients_cause_no_traceback(
     serving: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ import fsspec
 import pytest
 
 import transports.sync
+from tests.support.slow import slow_but
 from transports import ArtifactStore, LocalStore, Scope, UsageError, open_store
 from transports.artifacts._ref import age_key
 from transports.artifacts.objects._store import ObjectStore
@@ -28,7 +29,7 @@ MB = 1 << 20
 CSV = b"month,sold\nJan,120\nFeb,150\n"
 
 
-@pytest.fixture(params=["local", "memory", "bucket"])
+@pytest.fixture(params=slow_but(["local", "memory", "bucket"], "local", "bucket"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     """A store with files, one without, and one elsewhere."""
     if request.param == "bucket":
