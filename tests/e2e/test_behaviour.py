@@ -60,6 +60,7 @@ CHANNEL = {
     "download URLs get their credentials",
     "progress comes in order and each once",
     "a question is answered",
+    "cancelling reaches the app",
     "after a timeout and a cancellation the next call works",
 }
 #: transport → the themes that it has code of its own for.
