@@ -167,6 +167,16 @@ async def test_a_crashed_renderer_is_replaced(
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> None:
+    if find_browser(name="chromium") is None:
+        pytest.skip("no Chromium here")
+    async with connect(fixture.url, browser="chromium", store=tmp_path) as app:
+        assert (await app.call("file.list")).artifacts
+        browser = app.transport._browser  # type: ignore[attr-defined]
+        assert isinstance(browser, Browser) and browser.engine == "chromium" and browser.version
+
+
 @pytest.mark.parametrize("variable", slow_but(["LC_ALL", "LANG"], "LANG"))
 async def test_names_of_downloads_are_kept_in_any_locale(
     fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
