@@ -197,15 +197,21 @@ def _origins(content: bytes, pattern: re.Pattern[bytes], decode: Callable[[bytes
     return origins
 
 
+#: Characters from 128 to 255 in UTF-8.
+_UTF8_OF_LATIN1 = re.compile(rb"[\xc2\xc3][\x80-\xbf]")
+#: Characters of Latin-1 → of Windows-1252, which defines most of these bytes.
+_WINDOWS_1252 = {byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(128, 160)}
+
+
 def _byte_strings(value: str) -> set[bytes]:
     """Return a value as UTF-8, with its characters below 256 in Latin-1, and misread: UTF-8 as Latin-1 or as
     Windows-1252 (by browsers, of a text without a charset), and Latin-1 as UTF-8."""
     utf8 = to_bytes(value)
     if value.isascii():
         return {utf8}
-    latin1 = b"".join(bytes([ord(character)]) if ord(character) < 256 else to_bytes(character) for character in value)
+    latin1 = _UTF8_OF_LATIN1.sub(lambda character: character[0].decode().encode("latin-1"), utf8)
     utf8_as_latin1 = utf8.decode("latin-1")
-    utf8_as_windows = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in utf8)
+    utf8_as_windows = utf8_as_latin1.translate(_WINDOWS_1252)
     latin1_as_utf8 = latin1.decode("utf-8", "replace")
     return {utf8, latin1, *map(to_bytes, (utf8_as_latin1, utf8_as_windows, latin1_as_utf8))}
 
