@@ -23,7 +23,7 @@ help:
 	@echo "make check    format, lint, types and layers"
 	@echo "make unit     every short test that needs no browser and no other environment"
 	@echo "make test     make check, and the tests"
-	@echo "make slow     tests that take a minute each, or run programs of other projects"
+	@echo "make slow     tests that take long, need other browsers, or run programs of other projects"
 	@echo "make docs     the documentation as a site, in site/"
 	@echo "make bench    speed, as ratios against named baselines"
 	@echo "make fuzz     generated inputs, through every door by which bytes come in"

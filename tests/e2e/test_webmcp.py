@@ -254,7 +254,7 @@ async def test_auto_chooses_protocol_offered_by_page(fixture: Fixture, browser: 
     with pytest.raises(NotAbpApp, match=r"no window\.abp and no WebMCP tools 0\.2 s after it loaded"):
         await connect(url, transport=transport, store=tmp_path)
     with pytest.raises(NotAbpApp, match="no WebMCP tools"):  # a shorter time than the page has for them
-        await connect(url, browser=browser, transport="webmcp", timeout=3, store=tmp_path)
+        await connect(url, browser=browser, transport="webmcp", timeout=4.5, store=tmp_path)
 
 
 @pytest.mark.slow
