@@ -151,15 +151,15 @@ class TextIndex:
 
     def _connect_or_replace(self) -> sqlite3.Connection:
         try:
-            return self._connect()
+            return self._open_database()
         except sqlite3.OperationalError:
             # The file is not damaged, but busy or not accessible.
             raise
         except sqlite3.DatabaseError:
             remove_files(self._tree, [self._FILE, f"{self._FILE}-wal", f"{self._FILE}-shm"])
-            return self._connect()
+            return self._open_database()
 
-    def _connect(self) -> sqlite3.Connection:
+    def _open_database(self) -> sqlite3.Connection:
         with self._tree.folder(".abp", create=True) as folder:
             # SQLite would create the file with another mode, and through a symlink.
             with suppress(FileExistsError):

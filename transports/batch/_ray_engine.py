@@ -102,7 +102,7 @@ class RayCluster:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._run_in_thread(self._connect, LIMITS.open)
+            await self._run_in_thread(self._connect_to_cluster, LIMITS.open)
             _take_signals_back()
         except BaseException:
             await self.aclose()
@@ -119,7 +119,7 @@ class RayCluster:
                 await self._run_in_thread(self._shut_down)
         self._thread.end()
 
-    def _connect(self) -> None:
+    def _connect_to_cluster(self) -> None:
         """Runs in Ray's thread."""
         logging.getLogger("ray").setLevel(logging.ERROR)
         # Despite `log_to_driver`, Ray would print lost processes of the cluster to stdout. This module logs them.
@@ -190,7 +190,7 @@ class RayCluster:
     async def reopen(self) -> None:
         """The old actors are lost. If the cluster was local, another one is started."""
         await self._run_in_thread(self._shut_down)
-        await self._run_in_thread(self._connect, LIMITS.open)
+        await self._run_in_thread(self._connect_to_cluster, LIMITS.open)
         _take_signals_back()
 
     async def start_actor(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:

@@ -59,7 +59,7 @@ class Tools:
     async def call_fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
         tools: dict[str, Callable[[Mapping[str, Any]], Awaitable[Answer]]] = {
-            "abp_connect": self._connect,
+            "abp_connect": self._connect_app,
             "abp_call": self._call_selected,
             "abp_open_view": self._open_view,
             "abp_status": self._status,
@@ -270,7 +270,7 @@ class Tools:
             check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
         return partial(self._user.connect, target, options), target
 
-    async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
+    async def _connect_app(self, arguments: Mapping[str, object]) -> CallToolResult:
         connect, target = await self._resolve_target(arguments)
         open_app: App | None = None
         if arguments.get("new") is not True:

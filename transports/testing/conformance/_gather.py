@@ -343,7 +343,7 @@ async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[]
     """Return the app's address, or ``None`` if it was never reached."""
     async with Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("session")
-        failure = await _connect(client)
+        failure = await _connect_client(client)
         if failure is not None:
             evidence.open_error = failure
             return None
@@ -364,7 +364,7 @@ async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[]
         return address
 
 
-async def _connect(client: Client) -> ABPError | None:
+async def _connect_client(client: Client) -> ABPError | None:
     """Return an error that is a finding about the app, and raise any other."""
     try:
         await client.connect()
