@@ -8,8 +8,8 @@
     functionToString, getPrototypeOf, hasOwn, isArray, isError, isFinite, isFrozen, isView, keys, listForEach, listJoin,
     listPrototype, listPush, mapForEach, mapList, mapPrototype, mapSize, matches, numberValueOf, objectIsPrototypeOf,
     objectToString, plainPrototype, rawJSON, setForEach, setMember, setPrototype, setSize, sharedByteLength, stringify,
-    textIncludes, textIsWellFormed, textSlice, textToWellFormed, textValueOf, typedArrayAt, typedArrayBuffer, typedArrayKind,
-    typedArrayLength, typedArrayOffset, typedArraySize, wordsOf,
+    textIncludes, textIsWellFormed, textSlice, textStartsWith, textToWellFormed, textValueOf, typedArrayAt, typedArrayBuffer,
+    typedArrayKind, typedArrayLength, typedArrayOffset, typedArraySize, wordsOf,
   } = natives;
   const MAX_DEPTH = 64;
 
@@ -193,6 +193,19 @@
       }
       if (equal) warnOfEqualKeys(equal, depth);
     };
+    const warnOfBlobUrls = (copied, depth) => {
+      if (typeof copied === "string" && textStartsWith(copied, "blob:")) {
+        warn(depth, "only the page can read a blob: URL; send the Blob itself");
+      }
+      if (typeof copied !== "object" || copied === null) return;
+      const names = keys(copied);
+      for (let index = 0; index < names.length; index += 1) {
+        const key = names[index];
+        if (key === "downloadUrl" && typeof copied.mimeType === "string") continue; // a descriptor: it is read in the page
+        steps[depth] = key;
+        warnOfBlobUrls(copied[key], depth + 1);
+      }
+    };
     // Copies an object with a getter that throws, without that member.
     const objectInSteps = (value, depth) => {
       const readable = { __proto__: null }, names = keys(value);
@@ -300,6 +313,7 @@
 
     const copied = copy(answer, 0);
     const json = stringify(copied === undefined ? null : copied);
+    if (found.length === 0 && textIncludes(json, '"blob:')) warnOfBlobUrls(copied, 0);
     if (!textIncludes(json, "\\ud")) return { json, found, warnings };
     // Values are well-formed by now. Keys are seldom not, so they are not looked at before.
     repairKeys(copied, 0);
