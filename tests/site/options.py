@@ -9,9 +9,14 @@ from typing import Any
 
 import griffe
 
+from transports._internal.arguments import showing_options
+
 
 class Options(griffe.Extension):
-    """Replaces ``**options: Unpack[X]`` by the fields of ``X``, with the defaults that ``@showing(X, …)`` names."""
+    """Replaces ``**options: Unpack[X]`` by the fields of ``X``.
+
+    Defaults are those that ``@showing_options(X, …)`` names.
+    """
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
         """Replace the parameters in a package that was just read."""
@@ -21,7 +26,10 @@ class Options(griffe.Extension):
     def _expand(self, obj: griffe.Object) -> None:
         if isinstance(obj, griffe.Function):
             for decorator in obj.decorators:
-                if isinstance(decorator.value, griffe.ExprCall) and str(decorator.value.function) == "showing":
+                if (
+                    isinstance(decorator.value, griffe.ExprCall)
+                    and str(decorator.value.function) == showing_options.__name__
+                ):
                     self._spread(obj, decorator.value)
         for member in obj.members.values():
             if isinstance(member, griffe.Object):

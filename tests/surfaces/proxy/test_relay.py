@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
@@ -83,7 +84,8 @@ async def test_binaries_are_replaced_in_place_by_links(client: Client, size: int
     assert [first["text"], last["text"]] == ["a", "z"]
     assert image["type"] == file["type"] == "resource_link"
     assert image["size"] == size and image["annotations"]["priority"] == 1 and image["mimeType"] == "image/webp"
-    assert file["name"] == "report.bin" and file["mimeType"] == "application/x-report"
+    # The rows share a client, and its store.
+    assert re.fullmatch(r"report(-\d)?\.bin", file["name"]) and file["mimeType"] == "application/x-report"
     for block, expected in ((image, bytes_of(size)), (file, bytes_of(size + 1))):
         assert block["_meta"]["sha256"] == hashlib.sha256(expected).hexdigest()
         assert await client.content(block["uri"]) == expected
