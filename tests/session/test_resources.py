@@ -79,6 +79,15 @@ async def test_links_of_an_answer_are_read_within_one_timeout(app_of: Connect) -
     assert reasons.count(reasons[-1]) > 190
 
 
+@pytest.mark.parametrize(("limit", "is_read"), [(0, False), (5, False), (6, True)])
+async def test_link_is_read_below_the_size_of_the_policy(app_of: Connect, limit: int, is_read: bool) -> None:
+    link = {"type": "resource_link", "uri": "note:///a b?c=d", "size": 5}
+    policy = RoutingPolicy(resources=ResourcePolicy(auto_read_if_size_under_bytes=limit))
+    async with app_of(ResourceApp({"links": answering({"content": [link]})}), routing=policy) as app:
+        data = (await app.call("links")).data
+    assert isinstance(data, dict) and data["content"][0]["fetched"] is is_read  # type: ignore[index, call-overload]
+
+
 async def test_resource_that_changes_while_its_kept_result_is_checked_is_reread(
     app_of: Connect, tmp_path: Path
 ) -> None:
