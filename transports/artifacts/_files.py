@@ -67,7 +67,7 @@ def write_all(fd: int, data: memoryview) -> None:
 
 
 def may_be_running(pid: int, modified: float) -> bool:
-    """``modified`` is its last write, in seconds since 1970: a process that started later only reuses the id."""
+    """Return ``False`` if it started after ``modified`` (seconds since 1970), its last write: it only reuses the id."""
     import psutil  # late: it takes 20 ms to load, and few programs get this far
 
     try:
@@ -83,7 +83,7 @@ MAX_WRITING = 3600.0
 
 
 def is_left_behind(pid: int, modified: float) -> bool:
-    """The age is for containers that share a folder, and do not see each other's processes."""
+    """Whether a writer is gone. The age is for containers that share a folder, and see only their own processes."""
     return time.time() - modified > MAX_WRITING and not may_be_running(pid, modified)
 
 

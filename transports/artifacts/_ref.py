@@ -433,7 +433,7 @@ def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY) -> str:
 
 
 def candidate_ids(namespace: str, digest: str, scope: Scope) -> list[str]:
-    """The shortest is first; a longer one is for content whose hash begins like that of other content."""
+    """Return ids, the shortest first: a longer one is for content whose hash begins like that of other content."""
     suffix = ""
     if scope:
         digest_and_scope = json.dumps([digest, scope.items()])

@@ -78,7 +78,7 @@ def _contains_words(text: str, searched: list[str]) -> bool:
 
 
 async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
-    """These reads are not in the audit log, which records reads of content for a caller only."""
+    """Read the beginning, without a line in the audit log, which records reads for a caller only."""
     max_bytes = 1 << 20
     end = min(ref.size_bytes, max_bytes)
     try:

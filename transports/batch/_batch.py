@@ -250,7 +250,7 @@ class _Filenames:
         self._used: set[int] = set()
 
     def check_template(self, row: Row) -> None:
-        """Only the first row is checked: later ones may have empty cells in a column that exists."""
+        """Check the fields of the first row only: later ones may have empty cells in a column that exists."""
         if self._is_checked:
             return
         self._is_checked = True
@@ -310,7 +310,7 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
 
 
 def _require_intact(ref: ArtifactRef, file: Path, path: Path) -> None:
-    """A link bypasses the same check of the store's own export."""
+    """Check the hash: a link is made without the check of the store's own export."""
     with open_regular(file) as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
     if sha256 != ref.sha256:

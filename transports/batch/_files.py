@@ -127,7 +127,7 @@ def fingerprint(path: Path, target: str | None) -> str:
 
 
 def require_input(path: Path) -> None:
-    """A pipe or a device is refused: it may have no end, and cannot be read twice."""
+    """Refuse all but readable files: a pipe or a device may have no end, and cannot be read twice."""
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
         if is_file:
@@ -139,7 +139,7 @@ def require_input(path: Path) -> None:
 
 
 def spool_stream(stream: IO[bytes], path: Path) -> Path:
-    """The run can then be resumed without the stream."""
+    """Copy the stream to a file, so that the run can be resumed without it."""
     with _writing_file(path) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     return path

@@ -250,7 +250,7 @@ async def clear_context(context: BrowserContext) -> bool:
 
 
 class Slot:
-    """``context`` is that of the session's page if it is reused afterwards."""
+    """Room for one session. ``context`` is that of the session's page if it is reused afterwards."""
 
     __slots__ = ("context", "leased", "member", "open_session", "released_at")
 
@@ -263,7 +263,7 @@ class Slot:
         self.released_at = 0.0
 
     async def clear(self, *, keep_context: bool = False) -> None:
-        """Never raises."""
+        """Close the session, and the context unless it is kept. Never raises."""
         # Both are removed before they are closed, so that another task does not close them again.
         open_session = self.open_session
         self.open_session = None
@@ -324,7 +324,7 @@ class Member:
             self._drained.set()
 
     def abandon_slot(self, slot: Slot) -> None:
-        """An empty slot takes its place."""
+        """Put an empty slot in the place of one that cannot be cleared."""
         self.slots[self.slots.index(slot)] = Slot(self)
         self.end_lease(slot)
 
@@ -428,7 +428,7 @@ class Slots:
                 waiter.granted.set_exception(error())
 
     def grant(self) -> None:
-        """The oldest call comes first, except for warm sessions."""
+        """Grant free slots to waiting calls, the oldest first, except for warm sessions."""
         while self._waiters:
             waiter = self._next_waiter()
             slot = self._find_slot(waiter.target)
@@ -570,7 +570,7 @@ class Fleet:
         return max(source.count - sum(member.source is source for member in self.browser_slots.members), 0)
 
     async def _start_browsers(self) -> None:
-        """A start that must wait for memory or its turn is tried again by :meth:`_watch_waiting`."""
+        """Start wanted browsers. One that must wait for memory or its turn is tried again by :meth:`_watch_waiting`."""
         try:
             while self._wants_more() and not self._closed:
                 startable_sources = filter(self._browsers_left, self._sources)
@@ -588,7 +588,7 @@ class Fleet:
             self._growing = False
 
     async def _try_to_start(self, source: Source) -> None:
-        """If it fails and there is no other browser or source, all waiting calls fail."""
+        """Start a browser. If that fails and there is no other browser or source, all waiting calls fail."""
         try:
             await self._start_browser(source)
         except ABPError as error:
@@ -634,7 +634,7 @@ class Fleet:
         self.grow()
 
     def replace_if_over_limit(self, member: Member) -> None:
-        """The new browser serves before the old one drains."""
+        """Replace a browser over a limit; the new one serves before the old one drains."""
         reason = self._limits.exceeded(member)
         is_replaced_already = not member.serving or member.replacement_reason != ""
         if reason and not is_replaced_already and time.monotonic() >= member.not_before:

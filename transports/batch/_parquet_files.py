@@ -55,7 +55,7 @@ def write_manifest(manifest: Path, path: Path) -> None:
 
 
 def _write_rows(manifest: Path, path: Path) -> None:
-    """Lines are written in groups, so that any number of them needs little memory."""
+    """Write lines in groups, so that any number of them needs little memory."""
     types = _column_types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
     with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:

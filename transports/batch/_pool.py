@@ -128,7 +128,7 @@ async def _run_jobs(
 
 
 async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
-    """An error here ends the reading for all workers."""
+    """Yield jobs that have a target. An error here ends the reading for all workers."""
     if isinstance(jobs, AsyncIterable):
         async for job in jobs:
             _require_target(job)
@@ -415,7 +415,7 @@ class Pool(OpenedHere):
         once: bool = False,
         on_session: Callable[[], object] = lambda: None,
     ) -> Result:
-        """``on_session`` is called when a session is open; nothing of the call is sent before."""
+        """Call in a leased session. ``on_session`` is called once it is open; nothing of the call is sent before."""
         require_open(self)
         seconds = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
 
@@ -457,7 +457,7 @@ class Pool(OpenedHere):
     async def _within_lease(
         self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str
     ) -> Result:
-        """Release the slot after ``seconds`` at most, even if the work goes on."""
+        """Await a call. The slot is released after ``seconds`` at most, even if the work goes on."""
         member = slot.member
         member.calls += 1
         self._calls += 1
@@ -481,7 +481,7 @@ class Pool(OpenedHere):
                 self._end_lease(slot, healthy=healthy, hangs=not task.done())
 
     def _end_lease(self, slot: Slot, *, healthy: bool, hangs: bool) -> None:
-        """Work that ``hangs`` cannot be stopped: the slot is abandoned and its browser is replaced."""
+        """Release, clear or abandon a slot. Work that ``hangs`` cannot be stopped, so its browser is replaced."""
         member = slot.member
         slots = self._fleet.slots_of(member)
         if hangs:
@@ -509,7 +509,7 @@ class Pool(OpenedHere):
             self._fleet.slots_of(slot.member).release(slot)
 
     async def _open_slot(self, target: str) -> Slot:
-        """Nothing is sent yet, so if the browser ends meanwhile, up to two others are tried."""
+        """Lease a slot with a session. If its browser ends meanwhile, two others are tried: nothing is sent yet."""
         slots = self._fleet.browser_slots if self._shares_browser(target) else self._fleet.browserless_slots
         attempts_left = 3
         while True:
@@ -526,7 +526,7 @@ class Pool(OpenedHere):
             return slot
 
     async def _require_session(self, slot: Slot, target: str) -> None:
-        """If no session can be opened, the slot is released."""
+        """Open a session in the slot unless it has one. If that fails, the slot is released."""
         try:
             # The browser may have ended since the slot was granted.
             if not slot.member.serving:
@@ -559,7 +559,7 @@ class Pool(OpenedHere):
 
 
 def _session_survives(error: BaseException | None) -> bool:
-    """After a timeout the app may still be at work; if the app has lost the session, it is opened again."""
+    """Return ``False`` after a timeout, when the app may still be at work, and if the app has lost the session."""
     if error is None:
         return True
     if isinstance(error, CapabilityError):

@@ -79,8 +79,9 @@ def require_ray() -> Any:
 
 
 class RayCluster:
-    """``address`` is that of a cluster (``auto`` is the cluster of this machine). Without one, a local cluster for
-    ``actors`` actors is started, which ends with this process."""
+    """Cluster of Ray. ``address`` is that of a cluster (``auto`` is the cluster of this machine). Without one, a local
+    cluster for ``actors`` actors is started, which ends with this process.
+    """
 
     def __init__(self, address: str | None, actors: int) -> None:
         self._ray = require_ray()
@@ -188,7 +189,7 @@ class RayCluster:
         return await self._run_in_thread(is_node_lost)
 
     async def reopen(self) -> None:
-        """The old actors are lost. If the cluster was local, another one is started."""
+        """Connect anew. The old actors are lost; if the cluster was local, another one is started."""
         await self._run_in_thread(self._shut_down)
         await self._run_in_thread(self._connect_to_cluster, LIMITS.open)
         _take_signals_back()
@@ -236,8 +237,7 @@ class RayCluster:
         return await self._run_in_thread(get)
 
     async def _run_in_thread(self, work: Callable[[], T], seconds: float | None = None) -> T:
-        """Errors of Ray become errors of this package. Work that takes longer than ``seconds`` goes on, so that all
-        further calls fail."""
+        """Map Ray's errors to ours. Work that takes longer than ``seconds`` goes on, so all further calls fail."""
         if self._hangs:
             raise ConnectFailed(self._hangs)
         where = "the Ray cluster"
@@ -283,7 +283,7 @@ class _RayThread:
 
 
 def _take_signals_back() -> None:
-    """Ray has replaced the handler of SIGTERM by one that aborts."""
+    """Restore Python's handlers: Ray has replaced that of SIGTERM by one that aborts."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             handler = signal.getsignal(number)
@@ -485,7 +485,7 @@ class RayEngine:
         self._actors[number] = _Actor(handle, started, answer)
 
     async def _drain_actor(self, number: int, actor: _Actor) -> None:
-        """An actor that still has not started since it was asked to drain has no job, and is ended."""
+        """Ask an actor to drain. If it still has not started when this is called again, it has no job, and is ended."""
         if not actor.drained:
             actor.drained = True
             await self._cluster.call_without_answer(actor.handle, "drain")

@@ -73,7 +73,7 @@ class Rate:
         return max(1 / self._per_second, 0.001)
 
     def record_starts(self, count: int) -> None:
-        """It may be some time since :meth:`allowed_starts` allowed these starts."""
+        """Count starts, some time after :meth:`allowed_starts` may have allowed them."""
         if self._per_second is not None:
             self._leak(self._per_second)
             self._starts += count
@@ -257,8 +257,8 @@ class PrefetchedJobs:
         return self._remaining_wait(self._jobs[0])
 
     def _remaining_wait(self, job: _PrefetchedJob) -> float:
-        """A job may wait for ``max_wait`` after it arrived, and while its lease is certainly valid. A slow ledger does
-        not shorten the first."""
+        """Seconds until ``max_wait`` after the job's arrival, or until its lease may end. A slow ledger does not
+        shorten the first."""
         seconds_of_wait = self._max_wait - job.since_arrival.seconds
         seconds_of_lease = self._max_age_of_lease - job.since_request.seconds
         return max(min(seconds_of_wait, seconds_of_lease), 0.0)
@@ -392,7 +392,7 @@ class Runner:
 
     @property
     def _has_leases(self) -> bool:
-        """An ended job keeps its lease until it is written."""
+        """Whether any job is leased. An ended job keeps its lease until it is written."""
         return bool(self._running or self._prefetched or self._ended)
 
     async def _keep_leases(self) -> None:
@@ -501,13 +501,13 @@ class Runner:
         self._end_job(Settlement(leased.key, outcome, delay))
 
     def _fail_job(self, leased: Leased, error: BaseException) -> None:
-        """The driver broke its contract, so the job may have run."""
+        """Settle a job whose driver broke its contract: it may have run."""
         if leased.key in self._running:
             lost = Outcome(leased.job, State.UNKNOWN, error_code=ABPError.code, error=f"the driver failed: {error!r}")
             self._end_job(Settlement(leased.key, lost))
 
     async def _run_if_allowed(self, job: Job) -> Outcome:
-        """The ledger's jobs are untrusted, and a file may have been replaced since the input was read."""
+        """Check the job again: the ledger is untrusted, and a file may have been replaced since the input was read."""
         consent = self._options.consent
         try:
             if consent is not None and job.files:
@@ -557,8 +557,8 @@ class Runner:
                 await self._wake.wait()
 
     def _seconds_to_next_request(self) -> float:
-        """The seconds double with each request for which the ledger had no jobs, and are random, so that workers do not
-        ask all at once."""
+        """Double the seconds with each request for which the ledger had no jobs. They are random, so that workers do
+        not ask all at once."""
         # The exponent has a limit, since a float overflows beyond 2 ** 1023.
         doublings = min(self._empty_requests, 10)
         longest = self._options.lease_seconds / 4

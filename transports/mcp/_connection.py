@@ -87,7 +87,7 @@ class _Views(ClientExtension):
 
 
 class Connection:
-    """``lost`` is done once the server is lost, with the reason as text."""
+    """Connection to one server. ``lost`` is done once the server is lost, with the reason as text."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class Connection:
         return reason
 
     async def _is_of_the_old_transport(self) -> bool:
-        """The stream of HTTP+SSE (protocol 2024-11-05) begins with an event ``endpoint``."""
+        """Whether the stream begins with an event ``endpoint``, as that of HTTP+SSE does (protocol 2024-11-05)."""
         if not isinstance(self.server, HttpServer):
             return False
         timeout = 3.0
@@ -289,7 +289,7 @@ class Connection:
         open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterable[object]]],
         opened: asyncio.Future[None],
     ) -> None:
-        """``opened`` gets the first outcome."""
+        """Read changes, and open a broken stream again. ``opened`` gets the first outcome."""
         while not self.lost.done():
             try:
                 async with open_stream() as changes:
@@ -362,7 +362,7 @@ class Reconnector:
         self._connection = None
 
     async def _keep_open(self, opened: asyncio.Future[None]) -> None:
-        """``opened`` is done once the first connection is open."""
+        """Hold one connection after the other. ``opened`` is done once the first one is open."""
         attempt = 1
         reason = ""
         clock = asyncio.get_running_loop().time
@@ -571,7 +571,7 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
 
 
 def _disconnection(connection: Connection, code: int, text: str) -> Disconnected | None:
-    """If the connection has ended, it is also marked as lost."""
+    """Return ``None`` for any other error. If the connection has ended, it is also marked as lost."""
     # Servers use this code, too, for errors of their own.
     has_close_code = code == types.CONNECTION_CLOSED
     if has_close_code and text.startswith(BREAKS):

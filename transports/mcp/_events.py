@@ -36,7 +36,7 @@ def message_of(event: httpx2.ServerSentEvent) -> bytes:
 
 
 def encode_event(raw: bytes, *, event_id: str = "", retry: int | None = None) -> bytes:
-    """Line breaks between values become spaces, since they would end the field."""
+    """Encode an event. Line breaks between values become spaces, since they would end the field."""
     head = b"event: message\n"
     if event_id:
         head += b"id: %s\n" % event_id.encode()

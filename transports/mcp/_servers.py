@@ -126,7 +126,7 @@ def http_client(
 
 
 def has_forgotten_session(status: int, body: bytes) -> bool:
-    """MCP asks for 404, but some servers answer 400 or 410, and those in Rust 401."""
+    """Whether an answer means a lost session: MCP asks for 404, but some servers answer 400, 401 (Rust) or 410."""
     text = body[:2000]
     if _FAULT_OF_REQUEST.search(text):
         return False
@@ -138,7 +138,7 @@ def has_forgotten_session(status: int, body: bytes) -> bool:
 
 
 def _redact(text: str, secrets: list[str]) -> str:
-    """A secret under six characters stays, since it may be an ordinary word."""
+    """Mask secrets, but none under six characters, which may be ordinary words."""
     long_secrets = {secret for secret in secrets if len(secret) >= 6}
     # A secret may be part of another one.
     for secret in sorted(long_secrets, key=len, reverse=True):
@@ -286,7 +286,7 @@ def _string_map(value: object, where: str) -> dict[str, str]:
 
 
 def _expand_variables(text: str, where: str, env: Mapping[str, str] = MappingProxyType({})) -> str:
-    """``env`` comes before the environment."""
+    """Fill in variables. ``env`` comes before the environment."""
 
     def value_of(variable: re.Match[str]) -> str:
         name, default = variable.groups()

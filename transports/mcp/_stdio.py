@@ -38,7 +38,7 @@ _HAS_GROUPS = hasattr(os, "killpg")
 
 
 class ServerProcess(asyncio.subprocess.Process):
-    """Its pipes can be closed although other processes hold them. A guard ends its group if this process is killed."""
+    """A process whose pipes can be closed although others hold them. A guard ends its group if this one is killed."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ServerProcess(asyncio.subprocess.Process):
 
 
 def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
-    """The guard is a small shell. Returns ``None`` on Windows, and without a shell."""
+    """Start a small shell that ends the server if this process dies; ``None`` on Windows, and without a shell."""
     if not _HAS_GROUPS:
         return None
     # Its stdin closes when this process dies. The server may end by itself within two seconds.
@@ -149,7 +149,7 @@ async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> Async
 
 
 async def _end_stdout(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> None:
-    """A process that this one started may hold the pipe open after its exit."""
+    """End stdout after the exit: a process that this one started may still hold the pipe open."""
     while process.returncode is None:
         await asyncio.sleep(0.5)
     # What it has written arrives meanwhile.
@@ -209,7 +209,7 @@ async def _end_process(process: ServerProcess) -> None:
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
-    """``process.wait()`` would also wait for other processes that hold its pipes."""
+    """Poll, as ``process.wait()`` would also wait for other processes that hold its pipes."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + GRACE
     while process.returncode is None:
@@ -392,7 +392,7 @@ class Stdin:
             self._end()
 
     def _watch_parent(self) -> None:
-        """Another process may hold the pipe open after the end of the parent (docs/faults.md 7)."""
+        """Exit after the parent: another process may hold the pipe open then (docs/faults.md 7)."""
         while self._parent_lives():
             time.sleep(0.5)
         exit_soon()
@@ -411,6 +411,6 @@ class Stdin:
 
 
 def _is_pipe(fd: int) -> bool:
-    """Only pipes and sockets can be read by the event loop, and not on Windows."""
+    """Whether the event loop can read it: only pipes and sockets, and not on Windows."""
     mode = os.fstat(fd).st_mode
     return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))

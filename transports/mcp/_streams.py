@@ -214,7 +214,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
-    """PHP writes ``[]`` for an empty object; other servers write ``null``, or ``true`` for a member."""
+    """Repair capabilities: PHP writes ``[]`` for ``{}``, other servers ``null``, or ``true`` for a member."""
     if "serverInfo" not in result and "protocolVersion" not in result:
         return
     capabilities = result.get("capabilities")
@@ -231,7 +231,7 @@ def _repair_handshake(result: dict[str, Any]) -> None:
 
 
 def _repair_log(log: MutableMapping[str, Any]) -> None:
-    """Some servers use levels such as ``warn`` or ``INFO``, or write the text as ``message``."""
+    """Repair levels such as ``warn`` or ``INFO``, and a text that is in ``message``."""
     level = str(log.get("level")).lower()
     if level not in _LEVELS:
         level = _OTHER_LEVELS.get(level, "info")
@@ -268,7 +268,7 @@ def _without_items(value: object) -> object:
 
 
 def _sort_tools(tools: list[object]) -> tuple[list[types.Tool], list[Mapping[str, Any]]]:
-    """The second list is for the SDK, as JSON: tools with arguments that become headers."""
+    """Return the usable tools, and as JSON those whose arguments become headers, for the SDK."""
     usable: list[types.Tool] = []
     tools_with_headers: list[Mapping[str, Any]] = []
     for listed in tools:
@@ -363,7 +363,7 @@ async def http_streams(
 
 
 class _Client(httpx2.AsyncClient):
-    """If a connection breaks, its message is answered with an error: the SDK would end all others with it."""
+    """A client that answers a message with an error if its connection breaks: the SDK would end all others with it."""
 
     _has_reached_server = False
 
@@ -507,7 +507,7 @@ def _convert_answer(request_id: int, content_type: str, withheld: WithheldResult
 
 
 def _convert_event(request_id: int | None, withheld: WithheldResults, message: bytes) -> bytes:
-    """What cannot be read and is no answer becomes empty: the SDK would fail the request of the stream with it."""
+    """Shorten a message. One that cannot be read and is no answer becomes empty, or the SDK would fail the request."""
     try:
         return _shorten(parse_message(message, request_id), withheld)
     except Exception as error:  # noqa: BLE001 - otherwise the request would stay without an answer
@@ -522,7 +522,7 @@ def _shorten(message: types.JSONRPCMessage, withheld: WithheldResults) -> bytes:
 
 
 def _may_be_answer(message: bytes) -> bool:
-    """Some servers send words, such as ``ping`` or ``[DONE]``, among their messages, or other objects."""
+    """Return ``False`` for words and other objects that some servers send, such as ``ping`` or ``[DONE]``."""
     try:
         tree = decode_json(message)
     except ProtocolError:
@@ -692,7 +692,7 @@ async def _write_stdin(
     waiting: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
-    """A message that cannot be written is answered on ``received``."""
+    """Write the messages. One that cannot be written is answered on ``received``."""
     assert process.stdin is not None
     # If the server is lost, the end of its stdout reports it.
     with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -196,7 +196,7 @@ class MCPTransport(Transport):
         }
 
     async def _list_capabilities(self) -> list[dict[str, object]]:
-        """If the tools cannot be listed, those of the last list are kept."""
+        """List the tools that a model may see. If they cannot be listed, those of the last list are kept."""
         connection = self._reconnector.connection()
         if not connection.client.server_capabilities.tools:
             return []
@@ -403,7 +403,7 @@ def _warn_if_repaired(method: str, result: dict[str, Any]) -> None:
 
 
 def _with_unknown_tool(answer: dict[str, object]) -> dict[str, object]:
-    """MCP has no code for an unknown tool: servers use INVALID_PARAMS or an error in the result."""
+    """Set ABP's code: MCP has none for an unknown tool, and servers use INVALID_PARAMS or an error in the result."""
     error = answer.get("error")
     if not isinstance(error, dict):
         return answer

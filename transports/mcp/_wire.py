@@ -137,7 +137,7 @@ class MessageReader:
 
 
 def _parse_line(line: bytes) -> types.JSONRPCMessage:
-    """Words without a line of their own may come before an answer: npx sets the title of a terminal on stdout."""
+    """Parse a line, in which words may come before an answer: npx sets the title of a terminal on stdout."""
     try:
         return parse_message(line)
     except (ProtocolError, ValidationError):
@@ -193,7 +193,7 @@ def error_of_request(request_id: types.RequestId, code: int, message: str) -> ty
 
 
 def _repair_envelope(message: object) -> object:
-    """Some libraries write an id as ``1.0``; some servers send an error as a text, or with a text as its code."""
+    """Repair an id such as ``1.0``, and an error that is a text or has a text as its code."""
     if not isinstance(message, dict):
         return message
     repairs: dict[str, object] = {}
@@ -312,7 +312,7 @@ def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | 
 
 
 def to_capability(tool: types.Tool) -> dict[str, object]:
-    """``additionalProperties`` of the output schema is dropped: the answer may also hold content blocks."""
+    """Describe a tool, without ``additionalProperties`` of its output: the answer may also hold content blocks."""
     listed: dict[str, object] = {
         "name": tool.name,
         "title": tool.title,
@@ -344,7 +344,7 @@ def view_of(tool: types.Tool) -> str | None:
 
 
 def is_visible(tool: types.Tool, to: Literal["model", "app"]) -> bool:
-    """Agents (``model``) and views (``app``) may call a tool unless it says otherwise."""
+    """Whether agents (``model``) or views (``app``) may call a tool: both, unless it says otherwise."""
     match tool.meta:
         case {"ui": {"visibility": list(visibility)}}:
             return to in visibility
@@ -382,7 +382,7 @@ def _to_argument(item: Found, schema: Mapping[str, object]) -> object:
 
 
 def _declares_string(schema: Mapping[str, object], path: Place) -> bool:
-    """References and combinations are not followed."""
+    """Whether the schema declares a text at ``path``. References and combinations are not followed."""
     declared: Any = schema
     for step in path:
         match step, declared:
@@ -449,7 +449,7 @@ def _blocks_without_text(blocks: Sequence[Any]) -> list[Any]:
 
 
 def _repeats_structured(block: object, structured: object) -> bool:
-    """Some SDKs wrap a plain value as ``{"result": …}``."""
+    """Whether a block repeats the structured content, or a plain value that some SDKs wrap as ``{"result": …}``."""
     match block:
         case {"type": "text", "text": str(text)}:
             pass
@@ -574,7 +574,7 @@ def error_answer(error: CapabilityError) -> dict[str, object]:
 
 
 def to_elicitation(params: types.ElicitRequestParams) -> ElicitationRequest:
-    """A form without fields, and an address to visit, become a confirmation (docs/protocol.md 5.2)."""
+    """Make a question; a form without fields, or an address to visit, becomes a confirmation (docs/protocol.md 5.2)."""
     if isinstance(params, types.ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
     if not _form_fields(params):
@@ -622,7 +622,7 @@ def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any
 
 
 def _form_result(fields: Mapping[str, object], values: Any) -> types.ElicitResult:
-    """A form of one field accepts a value without the field's name."""
+    """Make the answer to a form. One with one field accepts a value without the field's name."""
     declined = types.ElicitResult(action="decline")
     if not isinstance(values, Mapping):
         if len(fields) != 1:

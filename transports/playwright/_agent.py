@@ -47,7 +47,7 @@ OPAQUE = "null"
 
 
 class PageObject:
-    """``ref`` is a CDP object id, or Playwright's handle."""
+    """An object of the page. ``ref`` is a CDP object id, or Playwright's handle."""
 
     __slots__ = ("ref",)
 
@@ -75,7 +75,7 @@ class FrameDocument:
 
 
 class FrameWatcher(Protocol):
-    """The browser, not the frame, names the document."""
+    """Receiver of the documents in frames and of their events. The browser, not the frame, names the document."""
 
     def add_document(self, document: FrameDocument) -> None: ...
 
@@ -165,6 +165,7 @@ class Rate:
         self._begun = 0.0
 
     def is_over(self) -> bool:
+        """Count an event. Return whether there were more than ``limit`` in this second."""
         now = time.monotonic()
         if now - self._begun >= 1.0:
             self._begun = now
@@ -271,7 +272,7 @@ class Agent(ABC):
         return self._document
 
     async def _domain(self, timeout: float) -> str:
-        """The browser has the Public Suffix List. Empty for a numeric address, and in browsers without CDP."""
+        """Ask the browser, which has the Public Suffix List. Empty for a numeric address, and without CDP."""
         if self.channel.cdp is None:
             return ""
         tree = await self.send("Page.getFrameTree", timeout=timeout)
@@ -380,7 +381,7 @@ class PageAgent(Agent):
         )
 
     async def uninstall(self) -> None:
-        """Needed for a page that stays open. Takes about four seconds at most."""
+        """Remove the agent from a page that stays open. Takes about four seconds at most."""
         step_timeout = 2.0
         with contextlib.suppress(TransportError):
             if self.channel.agent is not None:
@@ -396,7 +397,7 @@ class PageAgent(Agent):
             self._browser.remove_listener("disconnected", self.on_disconnect)
 
     def _on_emit(self, text: object) -> None:
-        """Too many events in a second end the app's page for this session."""
+        """Deliver an event. Too many in a second end the app's page for this session."""
         if self.is_lost:
             return
         # Checked before parsing, which costs time.
@@ -420,11 +421,11 @@ class PageAgent(Agent):
             to(kind, payload)
 
     def lose_on_navigation(self) -> None:
-        """It does not (docs/faults.md 10) once :meth:`survive_navigation` was called."""
+        """Give the app up if its page navigates (docs/faults.md 10), unless :meth:`survive_navigation` was called."""
         self._pinned = self._on_navigated is None
 
     def survive_navigation(self, on_navigated: Callable[[], object]) -> None:
-        """It fails only the calls under way."""
+        """Call ``on_navigated`` when the page navigates, and fail only the calls under way."""
         self._on_navigated = on_navigated
 
     def _on_document(self) -> None:
@@ -443,7 +444,7 @@ class PageAgent(Agent):
 
     @listener
     def _on_close(self, _: Page) -> None:
-        """A dying browser closes its pages first; its crash, a moment later, is the reason to report."""
+        """Wait a moment: a dying browser closes its pages first, and its crash is the reason to report."""
         closed = Disconnected("the page was closed")
         asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, closed)
 
@@ -452,14 +453,14 @@ class PageAgent(Agent):
         return self.lost.done()
 
     async def check_responsive(self) -> None:
-        """The page is given up after a second: its script may hang in a loop (docs/faults.md 5)."""
+        """Give the page up if it does not answer for a second: its script may hang in a loop (docs/faults.md 5)."""
         try:
             await self.with_deadline(self.channel.ping(), _INSPECTING, timeout=1.0)
         except CallTimeout:
             self.mark_lost(Disconnected("the page stopped responding"))
 
     def mark_lost(self, error: TransportError) -> None:
-        """Calls under way and later ones fail. Only the first error counts."""
+        """Fail the calls under way and later ones. Only the first error counts."""
         if not self.lost.done():
             reason = self._on_loss(error)
             # It may have called this method, as it notifies all sessions of the browser.

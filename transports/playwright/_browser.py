@@ -84,7 +84,7 @@ def _is_locked_by_browser(profile: Path) -> bool:
 
 
 def _names_living_process(lock: Path) -> bool:
-    """Chromium writes ``host-pid``, Firefox ``address:+pid``. A lock of another machine counts as free."""
+    """Read ``host-pid`` of Chromium or ``address:+pid`` of Firefox. A lock of another machine counts as free."""
     try:
         owner = str(lock.readlink())
     except OSError:
@@ -101,7 +101,7 @@ def _names_living_process(lock: Path) -> bool:
 
 
 def _is_held_open(lock: Path) -> bool:
-    """Browsers on Windows open the lock for themselves alone."""
+    """Whether a browser on Windows, which opens the lock for itself alone, holds it."""
     try:
         with lock.open("rb"):
             return False
@@ -308,7 +308,7 @@ class Browser(OpenedHere):
             )
 
     def _profile_folder(self) -> Path | None:
-        """Extensions need a profile: without one they get a temporary one."""
+        """Return the profile, or a temporary one for extensions, which need one."""
         if self._profile is not None or not self._extensions:
             return self._profile
         return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
@@ -404,7 +404,7 @@ class Browser(OpenedHere):
         await self._restart_once(partial(self._restart_if_dead, patience))
 
     async def _restart_once(self, restart: Callable[[], Coroutine[object, object, None]]) -> None:
-        """If a restart is under way, this waits for it instead."""
+        """Restart the browser, or wait for a restart that is under way."""
         self._owner.require_same_loop()
         if self._closed:
             raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")

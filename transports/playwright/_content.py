@@ -122,7 +122,7 @@ class Ladder:
                 await self._agent.invoke("release", held.id, timeout=2.0)
 
     async def save_url(self, url: str, path: Path, *, timeout: float) -> None:
-        """Only the page itself can read a ``blob:`` URL."""
+        """Save a ``blob:`` URL, which only the page itself can read."""
         deadline = time.monotonic() + timeout
         if self.downloads is not None:
             try:
@@ -177,7 +177,7 @@ class Ladder:
     async def _download_slices(
         self, downloads: CdpDownloads | PlaywrightDownloads, held_id: str, size: int, path: Path, deadline: float
     ) -> None:
-        """While one slice is downloaded, the one before is appended to ``path``."""
+        """Download slices, and append each to ``path`` while the next one is downloaded."""
         appending: asyncio.Future[None] | None = None
         slice_paths = [path.with_name(f"{path.name}.slice{number}") for number in range(2)]
         try:
@@ -339,7 +339,7 @@ class Uploads:
                 await self._agent.release_object(page_object)
 
     async def _element_with_file(self, path: Path, timeout: float) -> PageObject:
-        """To a browser on another machine the content travels as text, to an object like an ``<input>``."""
+        """Return an ``<input>`` with the file; in a browser on another machine, an object like it with the text."""
         if self._shares_disk is None:
             self._shares_disk = await self._sees_our_files(timeout)
         if self._shares_disk:
@@ -357,7 +357,7 @@ class Uploads:
         return buffer
 
     async def _sees_our_files(self, timeout: float) -> bool:
-        """The probe has a random name: another machine may have a file of the same path and size."""
+        """Try a file with a random name: another machine may have a file of the same path and size."""
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix="probe-") as file:
             file.write(b"near")
             file.flush()
@@ -405,7 +405,7 @@ def _inline_bytes(binary: BinaryData) -> bytes | None:
 
 
 def _file_with_content(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
-    """A new file in ``folder`` is removed with ``stack``."""
+    """Return a file with the content: its own, or a new one in ``folder`` that is removed with ``stack``."""
     if isinstance(binary.content, LocalFile):
         return binary.content.path.resolve()
     with tempfile.NamedTemporaryFile(dir=folder, prefix="input-", delete=False) as file:

@@ -109,12 +109,12 @@ def location_note(current: str, target: str) -> str:
 
 
 def shown_address(url: str) -> str:
-    """The address is cut to 200 characters, without its secrets."""
+    """Cut the address to 200 characters, without its secrets."""
     return redact_url(url)[:200]
 
 
 def same_document(current: str, target: str) -> bool:
-    """A fragment counts only if the target has one."""
+    """Compare two addresses. A fragment counts only if the target has one."""
     current_parts, target_parts = urlsplit(current), urlsplit(target)
     same_fragment = target_parts.fragment in ("", current_parts.fragment)
     return same_fragment and _document_key(current_parts) == _document_key(target_parts)
@@ -180,7 +180,7 @@ class PageProblems:
         _append_item(self.errors, _shown_line(text) + place)
 
     def add_request(self, url: str, reason: str) -> None:
-        """The icon that browsers request by themselves is left out."""
+        """Add a failed request, unless it is for the icon that browsers request by themselves."""
         if not url.partition("?")[0].endswith("/favicon.ico"):
             _append_item(self.requests, f"{redact_url(url)}: {_shown_line(reason)}")
 

@@ -163,8 +163,8 @@ def remaining(deadline: float) -> float:
 
 @dataclass(eq=False, slots=True)
 class _Saving:
-    """Once it has ``begun``, ``guid`` is the browser's id of it. The result of ``state`` is the one in which it ends.
-    ``has_ended`` stays false for a download over its limit, which still runs.
+    """A download of ours. Once it has ``begun``, ``guid`` is the browser's id of it. The result of ``state`` is the one
+    in which it ends. ``has_ended`` stays false for a download over its limit, which still runs.
     """
 
     name: str
@@ -220,7 +220,7 @@ class CdpDownloads:
         browser.on("Browser.downloadProgress", self._on_progress)
 
     def close(self) -> None:
-        """Downloads that the browser has not cancelled yet are still awaited."""
+        """Stop listening, except for the ends of downloads that the browser has not cancelled yet."""
         self.browser.remove_listener("Browser.downloadWillBegin", self._on_started)
         self._closed = True
         for guid, (folder, _) in self._cancelled.items():
@@ -242,7 +242,7 @@ class CdpDownloads:
     async def save_held(
         self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
     ) -> None:
-        """``size`` is that of the whole content. There is one call into the page."""
+        """Save a part of held content, whose whole size is ``size``, with one call into the page."""
         limit = end - start
         await self._save_click(agent, path, "download", held_id, start, end, size=size, limit=limit, deadline=deadline)
 
@@ -280,7 +280,7 @@ class CdpDownloads:
                     await self.set_folder(self.app_folder)
 
     async def ping_driver(self) -> None:
-        """The end of the driver shows only in commands, so one is sent each second."""
+        """Send a command each second: the end of the driver shows in nothing else."""
         with contextlib.suppress(TransportError):
             while True:
                 await asyncio.sleep(1.0)
@@ -315,7 +315,7 @@ class CdpDownloads:
         return self._shared_folder is not None
 
     async def set_folder(self, folder: Path) -> None:
-        """Applies to the whole browser context. The browser names files by their ids."""
+        """Set the folder of the whole browser context. The browser names the files by their ids."""
         folder = self._shared_folder or folder
         if self._folder == folder:
             return
@@ -352,7 +352,7 @@ class CdpDownloads:
 
     @listener
     def _on_started(self, event: dict[str, Any]) -> None:
-        """The app's own downloads arrive here too; ours are known by their name."""
+        """Tell our own downloads, known by their name, from those of the app."""
         guid = event["guid"]
         # Without an ending that the browser has added.
         name = event["suggestedFilename"][:_NAME_LENGTH]
@@ -434,7 +434,7 @@ def _new_name() -> str:
 
 
 def check_blob_url(url: str) -> None:
-    """Any other URL could lead to an endless file."""
+    """Refuse any other URL, which could lead to an endless file."""
     if not url.startswith("blob:"):
         raise ProtocolError("the page offered its content at a URL other than blob:")
 
@@ -451,7 +451,7 @@ def is_over(progress: Mapping[str, Any], limit: int) -> bool:
 
 
 class PlaywrightDownloads:
-    """One download at a time. ``slots`` are shared by all pages of the browser."""
+    """Downloads from one page over Playwright, one at a time. ``slots`` are shared by all pages of the browser."""
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
         self.limits = LIMITS
@@ -497,6 +497,7 @@ class PlaywrightDownloads:
     async def save_held(
         self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
     ) -> None:
+        """As :meth:`CdpDownloads.save_held`, but with several calls into the page."""
         url = await agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
         if not url:
             raise RungUnusable("the page replaced URL.createObjectURL")
@@ -530,7 +531,7 @@ async def _move_downloaded_file(download: Download, path: Path) -> None:
 
 
 class AppDownloads:
-    """``on_started(guid, url, name, frame)`` returns whether a file is wanted, ``on_window(frame)`` notes windows."""
+    """The app's own downloads. ``on_started(guid, url, name, frame)`` returns whether a file is wanted."""
 
     def __init__(self, agent: PageAgent, downloads: CdpDownloads, limits: ByteLimits) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
@@ -577,7 +578,7 @@ class AppDownloads:
             self._unattributed[event["guid"]] = event
 
     def _track_if_ours(self, progress: Mapping[str, Any]) -> None:
-        """The browser reports the downloads of all sessions, but no frames of windows. A file in our folder is ours."""
+        """Track a download of an unknown frame, as of a window, if its file is in our folder."""
         guid = progress["guid"]
         started = self._unattributed[guid]
         is_ours = any((self.folder / name).exists() for name in (f"{guid}.crdownload", guid))

@@ -51,8 +51,9 @@ Detail: TypeAlias = dict[str, JSONValue]
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """``frame`` is its id in CDP, once it is known. ``changed`` is set whenever the window may show something else.
-    ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there, ``saving`` its output.
+    """A window that the app opened. ``frame`` is its id in CDP, once it is known. ``changed`` is set whenever the
+    window may show something else. ``shown`` is the address whose content was looked at, ``saved`` the download of a
+    PDF there, ``saving`` its output.
     """
 
     page: Page
@@ -74,7 +75,7 @@ class Window:
         self.changed.set()
 
     def end_loading(self) -> None:
-        """Another navigation may begin within half a second."""
+        """Show the window in half a second, unless another navigation has begun by then."""
         ended_navigation = self.navigations
 
         def end() -> None:
@@ -101,7 +102,7 @@ class Window:
 
     @property
     def is_unfinished(self) -> bool:
-        """It may still show a file: it waits for its server, or a busy browser has not told what it shows."""
+        """Whether it may still show a file: it waits for its server, or a busy browser has not told what it shows."""
         if self.page.is_closed():
             return False
         return self.is_loading or self.page.url not in ("", "about:blank", self.shown)
@@ -122,7 +123,7 @@ class Window:
             return True
 
     async def is_blank(self) -> bool:
-        """The browser is asked in any case: its events of a navigation that the app has begun come first."""
+        """Ask the browser in any case: its events of a navigation that the app has begun come before its answer."""
         try:
             has_content = await self.page.evaluate("document.title !== '' || Boolean(document.body?.hasChildNodes())")
         except Error:  # it is leaving
@@ -139,7 +140,7 @@ class Window:
 
 @dataclass(slots=True, eq=False)
 class _Output:
-    """A call fails without a ``required`` output. ``is_late`` is true for content that began before the call."""
+    """Content for a call, which fails without it if ``required``. ``is_late`` is true if it began before the call."""
 
     task: asyncio.Future[BinaryData]
     what: str
@@ -150,8 +151,9 @@ class _Output:
 
 @dataclass(slots=True, eq=False)
 class CallEffects:
-    """``id`` is ``None`` for effects outside any call. ``effects`` holds the first 100, ``overflow`` counts the rest.
-    ``refused`` counts windows, ``dropped`` downloads that were too many, ``given_up`` downloads that never began.
+    """Effects of one call. ``id`` is ``None`` for effects outside any call. ``effects`` holds the first 100,
+    ``overflow`` counts the rest. ``refused`` counts windows, ``dropped`` downloads that were too many, ``given_up``
+    downloads that never began.
     """
 
     id: str | None
@@ -171,7 +173,7 @@ class CallEffects:
         return not any((*counts, self.effects, self.warnings, self.outputs, self.expected))
 
     def as_effects(self) -> tuple[SideEffect, ...]:
-        """Those beyond the limit are summed up in one of the kind ``more``."""
+        """Return the effects; those beyond the limit are summed up in one of the kind ``more``."""
         effects = [SideEffect(kind, self.id, detail) for kind, detail in self.effects]
         if self.overflow:
             effects.append(SideEffect("more", self.id, {"count": self.overflow}))
@@ -180,11 +182,11 @@ class CallEffects:
 
 @dataclass(slots=True, eq=False)
 class ExpectedEffect:
-    """``place`` identifies it: a download link (``""``), a window (``"window"``), the navigation of a frame (the
-    frame's id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait`` seconds later, and its call
-    waits for it until ``until`` (loop time). ``begun`` is done once it has begun or is given up, at the latest by
-    ``timer``. ``is_late`` is true if it began before the call, ``is_counted`` if a warning counts it in case it never
-    begins.
+    """An effect that is announced. ``place`` identifies it: a download link (``""``), a window (``"window"``), the
+    navigation of a frame (the frame's id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait``
+    seconds later, and its call waits for it until ``until`` (loop time). ``begun`` is done once it has begun or is
+    given up, at the latest by ``timer``. ``is_late`` is true if it began before the call, ``is_counted`` if a warning
+    counts it in case it never begins.
     """
 
     call: CallEffects
@@ -204,7 +206,7 @@ class ExpectedEffect:
 
 
 class EffectTracker:
-    """``lost`` is done once the app is gone."""
+    """Effects of a page by call, and their outputs. ``lost`` is done once the app is gone."""
 
     def __init__(
         self,
@@ -247,7 +249,7 @@ class EffectTracker:
         return call
 
     def end_call(self, call: CallEffects) -> None:
-        """Outputs that are not in its reply wait for the next call."""
+        """Leave the outputs that are not in the call's reply to the next call."""
         self._calls.pop(call.id or "", None)
         for output in call.outputs:
             self._defer(output)
@@ -341,7 +343,7 @@ class EffectTracker:
         return output.task.done()
 
     def _take_contents(self, output: _Output, warnings: list[str], *, is_late: bool) -> list[BinaryData]:
-        """An output that failed gives a warning, or its error if it is required."""
+        """Return the content, or nothing and add a warning. The error of a required output is raised."""
         try:
             content = output.task.result()
         except Exception as error:
@@ -358,7 +360,7 @@ class EffectTracker:
         return [content]
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
-        """Contents that are not finished wait for a later call."""
+        """Return the contents of earlier calls. Those that are not finished wait for a later call."""
         deferred = self.unattributed.outputs
         self.unattributed.outputs = []
         contents: list[BinaryData] = []
@@ -386,7 +388,7 @@ class EffectTracker:
         return True
 
     def warn(self, call: CallEffects, text: str) -> None:
-        """A call has each text once, and 20 at most."""
+        """Add a warning to a call, each text once, and 20 at most."""
         if text not in call.warnings and len(call.warnings) < 20:
             call.warnings.append(text)
 
@@ -439,7 +441,7 @@ class EffectTracker:
                 self.spawn(self._release(content))
 
     def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
-        """:meth:`aclose` cancels the work. asyncio never reports its errors."""
+        """Run work in a task that :meth:`aclose` cancels. asyncio never reports its errors."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -487,7 +489,7 @@ class EffectTracker:
         return expected
 
     def expect_navigation(self, call: CallEffects, frame: str) -> None:
-        """A navigation may become a download. Only the latest of a frame counts."""
+        """Expect a navigation, which may become a download. Only the latest of a frame counts."""
         earlier = self.find_expected(frame)
         if earlier is not None:
             self.mark_begun(earlier)
@@ -507,7 +509,7 @@ class EffectTracker:
         return None
 
     def find_expected(self, place: str) -> ExpectedEffect | None:
-        """Effects of calls under way come first."""
+        """Return an expected effect at ``place``, preferably of a call that is under way."""
         matching = [expected for expected in self._expected if expected.place == place]
         return min(matching, key=lambda expected: expected.call.id not in self._calls, default=None)
 
@@ -534,7 +536,8 @@ async def _ready(content: BinaryData) -> BinaryData:
 
 
 class Windows:
-    """Windows are closed at the end of their call; their content may become an output.
+    """Windows of the app. They are closed at the end of their call; their content may become an output. their content
+    may become an output.
 
     ``take_pdf(guid, name)`` returns the file of a download once it has ended; it is ``None`` if files are not received.
     """
@@ -558,7 +561,7 @@ class Windows:
         listen(page, "popup", self._on_popup)
 
     def on_window_open(self, event: dict[str, Any]) -> None:
-        """``Page.windowOpen`` comes before the window: from ``window.open``, or from a link or form with a target."""
+        """Expect a window, from ``window.open`` or from a link or form with a target: this event comes before it."""
         detail: Detail = {"url": redact_url(event["url"])[:MAX_TEXT]}
         call = self._tracker.current_call()
         if self._tracker.record(call, "popup", detail):
@@ -581,14 +584,14 @@ class Windows:
         return False
 
     def expect_content(self, call: CallEffects) -> None:
-        """An app may open a window at once and send it to its file after its answer."""
+        """Follow the call's windows again: an app may open one at once and send it to its file after its answer."""
         for window in call.windows:
             expected = self._tracker.expect(call, "content", {})
             if expected is not None:
                 self._tracker.spawn(self._follow_window(window, expected))
 
     def close_windows_of(self, call: CallEffects) -> None:
-        """A window that may still show a file stays until it has, or until there are too many."""
+        """Close the windows of a call, but not those that may still show a file, unless they are too many."""
         windows = [*self._tracker.unattributed.windows, *call.windows]
         unfinished = [window for window in windows if window.is_unfinished or window.is_saving]
         for window in windows:
@@ -702,7 +705,7 @@ class Windows:
                     await window.changed.wait()
 
     async def _capture(self, window: Window, url: str) -> None:
-        """A ``blob:`` URL, or a PDF of the app's own origin, becomes an output."""
+        """Make an output of a ``blob:`` URL, or of a PDF of the app's own origin."""
         if url.startswith("blob:"):
             self._tracker.add_output(window.call, self.take_blob(url), "the content of a window")
             return
@@ -722,7 +725,7 @@ class Windows:
         return BinaryData(Handle(f"{HELD}{blob.id}", blob.size), blob.type or None)
 
     async def _save_shown_pdf(self, window: Window) -> BinaryData:
-        """The viewer saves the PDF from its cache: an answer to a form cannot be requested again."""
+        """Let the viewer save the PDF from its cache: an answer to a form cannot be requested again."""
         failure = TransportError("the browser did not hand it over; let the app download or answer it")
         if self.take_pdf is None:
             raise failure
@@ -741,5 +744,5 @@ class Windows:
 
 
 def loads_in_browser(url: str) -> bool:
-    """A browser hands other addresses to another program."""
+    """Return ``False`` for addresses that a browser hands to another program, such as ``mailto:``."""
     return url.startswith(("http", "blob", "data"))

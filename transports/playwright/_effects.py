@@ -53,7 +53,7 @@ _NOT_PRINTED = {"frameprint": "a frame", "windowprint": "a window"}
 
 
 class PageEffects:
-    """In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller."""
+    """Handlers of a page's side effects; a caller's page keeps its dialogs, windows and file choosers."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class PageEffects:
             self.tracker.spawn(self._receive_events(cdp, reply["result"]["objectId"]))
 
     async def _receive_events(self, cdp: CDPSession, object_id: str) -> None:
-        """Ends when the frame is gone or returns anything but a list of events."""
+        """Handle a frame's events until it is gone or returns anything but a list of events."""
         function = 'function () { "use strict"; return this.next(); }'
         command = {"objectId": object_id, "functionDeclaration": function, "awaitPromise": True, "returnByValue": True}
         while True:
@@ -175,7 +175,7 @@ class PageEffects:
                 await asyncio.sleep(len(batch) / 1000)
 
     def on_emitted(self, number: int) -> None:
-        """The call under way waits for this event of the app's frame, unless it has arrived."""
+        """Let the call under way wait for this event of the app's frame, unless it has arrived."""
         call = self.tracker.current_call()
         if number > self._events_received and call.id is not None:
             self.tracker.expect(call, "event", {}, number)
@@ -224,7 +224,7 @@ class PageEffects:
                 reply.warnings = (*reply.warnings, warning)
 
     def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
-        """The call under way fails, so there is no result that could hold the effect."""
+        """Announce the loss as an event: the call under way fails, so it has no result that could hold the effect."""
         match lost.result():
             case ContextLost():
                 kind = "navigation"
@@ -237,7 +237,7 @@ class PageEffects:
     # --- navigations that may turn into downloads ---------------------------------------------------------------------
 
     def _on_navigation(self, event: dict[str, Any]) -> None:
-        """A navigation may become a download, so the call under way waits for it."""
+        """Let the call under way wait for a navigation, which may become a download."""
         call = self.tracker.current_call()
         same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
         may_download = event["disposition"] == "currentTab" and loads_in_browser(event["url"])
@@ -252,7 +252,7 @@ class PageEffects:
         self._on_loaded(frame["id"])
 
     def _on_frame_pdf(self, call: CallEffects, url: str) -> None:
-        """The viewer of a whole Chromium shows what is a download elsewhere."""
+        """Keep a PDF that the viewer of a whole Chromium shows; elsewhere it is a download."""
         address = redact_url(url)[:MAX_TEXT]
         if not self.tracker.record(call, "download", {"url": address, "filename": ""}):
             self.tracker.count_dropped(call)
@@ -316,7 +316,7 @@ class PageEffects:
         self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
 
     def _on_download_click(self, call: CallEffects, wait: float, *, is_late: bool, is_counted: bool) -> None:
-        """The download begins in ``wait`` seconds, unless it has begun already."""
+        """Expect a download in ``wait`` seconds, unless it has begun already."""
         # The browser's event may precede the page's announcement of the same download by 0.05 s.
         is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
         if call.id is not None and (wait or is_new):
@@ -434,7 +434,7 @@ class PageEffects:
         return BinaryData(Handle(f"file:{guid}", size), None, None, name)
 
     async def _wait_for_pdf(self, guid: str, name: str) -> BinaryData:
-        """The viewer may request the PDF a second time, and its server may answer that with anything."""
+        """Refuse anything but a PDF: the viewer may request it again, and its server may answer that with anything."""
         content = await self._wait_for_download(guid, name)
         assert self._app_downloads is not None
         if not await in_thread(_is_pdf, self._app_downloads.folder / guid):

@@ -98,7 +98,7 @@ class ConsoleLog:
 
 
 class CallEvidence:
-    """``notes`` name the evidence that is missing, with reasons. No method raises an error of the browser."""
+    """Recording of a call. ``notes`` name what is missing, with reasons. No method raises an error of the browser."""
 
     _page: Page
     _console: ConsoleLog
@@ -246,7 +246,7 @@ class CallEvidence:
         ]
 
     def _redact_each(self, recorded: set[EvidenceKind], redactor: EvidenceRedactor) -> None:
-        """A file that cannot be redacted is not kept."""
+        """Redact each file. One that cannot be redacted is not kept."""
         redactions: Mapping[EvidenceKind, Callable[[EvidenceRedactor], None]] = {
             "trace": self._redact_trace,
             "har": self._redact_har,
@@ -320,7 +320,7 @@ class PageEvidence:
         self.busy: set[EvidenceKind] = set()
 
     async def begin(self, kinds: Collection[EvidenceKind], title: str, params: object) -> CallEvidence:
-        """Secrets in the parameters are redacted in all files."""
+        """Begin to record a call. Secrets in its parameters are redacted in all files."""
         evidence = CallEvidence(self, self._folder / str(next(self._numbers)), title, params)
         busy_kinds = self.busy & frozenset(kinds)
         evidence.notes = [f"{kind}: another call of this session was being recorded" for kind in sorted(busy_kinds)]

@@ -64,7 +64,7 @@ _LOGS = (".trace", ".network", ".stacks")
 
 
 def is_textual(mime_type: str) -> bool:
-    """Text is kept only if it can be read and so redacted."""
+    """Whether content is text of a kind that can be read, and so redacted."""
     textual = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
     return any(part in mime_type for part in textual)
 
@@ -119,7 +119,7 @@ def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int
 
 
 def _mask_whole(text: str, redactor: EvidenceRedactor, depth: int) -> str:
-    """Secrets in the text that have a mark are remembered."""
+    """Replace the whole text. Secrets in it that have a mark are remembered."""
     redactor.redact_tree(text)
     for line in text.split("\n"):
         value = _parse_json(_split_before_json(line)[1])
@@ -183,7 +183,7 @@ def _clean_form_pair(pair: str, redactor: EvidenceRedactor, depth: int) -> str:
 
 
 def _clean_lines(text: str, only_json: bool, redactor: EvidenceRedactor, depth: int) -> str:
-    """After the first unreadable line nothing is kept: a secret may continue in the next line."""
+    """Clean lines of JSON. After the first unreadable one nothing is kept: a secret may continue in the next line."""
     lines = text.split("\n")
     first_line = next((line for line in lines if line.strip()), "")
     if _MEANT_AS_JSON.match(text) and not _is_json(first_line):
@@ -215,7 +215,7 @@ def _clean_parts(text: str, redactor: EvidenceRedactor, depth: int) -> str:
 
 
 def _clean_part(part: Part, redactor: EvidenceRedactor, depth: int) -> str:
-    """A part is masked whole if it is encoded, if its name is secret, or if it is a field without a name."""
+    """Clean a part; mask it whole if it is encoded, has a secret name, or is a field without a name."""
     headers = part.headers()
     name = field_name(headers)
     if redactor.is_secret(name or ""):
@@ -242,7 +242,7 @@ def _clean_plain_line(line: str, redactor: EvidenceRedactor) -> str:
 
 
 def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
-    """A text that declares entities, which can stand for anything, is masked whole."""
+    """Clean XML; mask it whole if it declares entities, which can stand for anything."""
     if "<!ENTITY" in text:
         return _mask_whole(text, redactor, 0)
 
@@ -309,7 +309,7 @@ def _is_json(text: str) -> bool:
 
 
 def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
-    """The declared type may be another one."""
+    """Parse text that is declared as JSON or looks like it; return ``None`` for any other."""
     first_character = text[:64].lstrip()[:1]
     # The guard of a service begins with a closing parenthesis.
     if "json" not in mime_type and first_character not in ("{", "[", ")"):
@@ -362,7 +362,7 @@ def _clean_side(side: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, A
 
 
 def _clean_query_pair(pair: object, redactor: EvidenceRedactor) -> object:
-    """A signature is as secret as a password."""
+    """Mask the value of a pair if a query with it would be masked, as of a signature."""
     if not isinstance(pair, dict) or not pair.get("name") or not pair.get("value"):
         return pair
     query = f"?{pair['name']}={pair['value']}"
@@ -372,7 +372,7 @@ def _clean_query_pair(pair: object, redactor: EvidenceRedactor) -> object:
 
 
 def _clean_har_body(body: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, Any]:
-    """What cannot be searched for secrets is left out."""
+    """Clean a body; what cannot be searched for secrets is left out."""
     mime_type = str(body.get("mimeType", "")).lower()
     if isinstance(body.get("params"), list):
         body = {**body, "params": redactor.redact_tree(body["params"])}
@@ -423,7 +423,7 @@ def _bodies(entry: object) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def clean_frames(frames: Sequence[object], redactor: EvidenceRedactor) -> list[object]:
-    """A secret may be split over consecutive frames, so the texts of each direction are cleaned together."""
+    """Clean the texts of each direction together: a secret may be split over consecutive frames."""
     positions_by_direction: defaultdict[str, list[int]] = defaultdict(list)
     for position, frame in enumerate(frames):
         if _is_text_frame(frame):
@@ -495,7 +495,7 @@ def _encode_lines(values: Iterable[object]) -> bytes:
 
 
 def _clean_console(events: Sequence[object], redactor: EvidenceRedactor) -> None:
-    """Messages change in place. A secret may continue in the next one."""
+    """Clean messages in place. A secret may continue in the next one."""
     messages = [event for event in events if isinstance(event, dict) and event.get("type") == "console"]
     first_arguments = [_first_item(message.get("args")) for message in messages]
 
@@ -510,7 +510,7 @@ def _clean_console(events: Sequence[object], redactor: EvidenceRedactor) -> None
 
 
 def _clean_together(nodes: Sequence[object], key: str, redactor: EvidenceRedactor) -> None:
-    """Texts change in place. A secret may be split over consecutive ones."""
+    """Mask texts in place. A secret may be split over consecutive ones."""
     holders = [node for node in nodes if _holds_text(node, key)]
     pieces = redactor.known.mask_texts([holder[key] for holder in holders])
     for holder, piece in zip(holders, pieces, strict=True):
@@ -552,7 +552,7 @@ def read_lines(data: bytes) -> Iterator[Any]:
 
 
 def _resource_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
-    """Equal bodies are one file, which may be sent with several types."""
+    """Return the types with which each file was sent, by its name: equal bodies are one file."""
     types: dict[str, list[str]] = {}
     for entry in _logged_requests(archive):
         for body, mime_type in _bodies(entry):
@@ -592,7 +592,7 @@ def clean_event(event: object, redactor: EvidenceRedactor) -> object:
 
 
 def _without_typed(event: Any) -> object:
-    """The field of typed text is unknown and may be a password field."""
+    """Mask typed text, whose field is unknown and may be a password field."""
     match event:
         case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
             typed = {key: REDACTED for key in ("value", "text", "key") if isinstance(params.get(key), str)}

@@ -123,7 +123,7 @@ def _installed_by_playwright(name: str) -> BrowserChoice | None:
 
 
 def find_ffmpeg() -> tuple[Path, bool]:
-    """A video needs it. The second value says whether there is an executable at that path."""
+    """Return the path of ffmpeg, which a video needs, and whether there is an executable."""
     browsers = json.loads((_driver_package() / "browsers.json").read_text(encoding="utf-8"))["browsers"]
     revision = next(browser["revision"] for browser in browsers if browser["name"] == "ffmpeg")
     name = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}.get(sys.platform, "ffmpeg-linux")
@@ -282,5 +282,5 @@ async def _require_host(url: str, host: str) -> None:
 
 
 def _may_use_proxy() -> bool:
-    """A proxy may be where this process cannot see it: in a desktop or its system."""
+    """Whether there may be a proxy: it can be set in a desktop or its system, where this process cannot see it."""
     return bool(getproxies()) or sys.platform != "linux" or "XDG_CURRENT_DESKTOP" in os.environ

@@ -350,7 +350,7 @@ def installation_steps(session: DevTools, script: AgentScript) -> list[Coroutine
 
 
 def _origin_of(context: Mapping[str, Any]) -> str:
-    """Chromium writes ``://`` for an opaque origin."""
+    """Return the context's origin. Chromium writes ``://`` for an opaque one."""
     origin = str(context.get("origin", ""))
     if origin in ("", "://"):
         return OPAQUE
@@ -487,7 +487,7 @@ class FrameTools:
             self._replace_tools(frame, {})
 
     def on_emit(self, document: FrameDocument, text: object) -> None:
-        """Events beyond the rate limit are dropped unparsed."""
+        """Deliver an event of a frame. Those beyond the rate limit are dropped unparsed."""
         frame = self._frames.get(document)
         if frame is None:
             return
@@ -530,7 +530,7 @@ class FrameTools:
     # --- the list -----------------------------------------------------------------------------------------------------
 
     def _on_tools_changed(self, frame: ToolFrame, window_name: str) -> None:
-        """In a page that is driven by ``window.abp``, the scripts of the frame are removed."""
+        """Read the list again, or in a page that is driven by ``window.abp`` remove the scripts of the frame."""
         if not self._are_driven:
             spawn(self._uninstall(frame), self._tasks)
             return
@@ -550,7 +550,7 @@ class FrameTools:
             spawn(self._read_tools(frame), self._tasks)
 
     def _new_label(self, document: FrameDocument, window_name: str) -> str:
-        """Host and port of another origin, or the window's name in the page's own."""
+        """Make a label of host and port of another origin, or of the window's name in the page's own."""
         if document.origin == OPAQUE:
             label = OPAQUE
         elif not document.same_origin:
@@ -573,7 +573,7 @@ class FrameTools:
         return unused_label
 
     async def _read_tools(self, frame: ToolFrame) -> None:
-        """A list that keeps changing is read with a growing back-off."""
+        """Read the list while it is stale. One that keeps changing is read with a growing back-off."""
         now = asyncio.get_running_loop().time
         try:
             while frame.has_stale_list and frame.document in self._frames:
@@ -650,7 +650,7 @@ class FrameTools:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def find(self, name: str, *, patience: float) -> tuple[ToolFrame, str] | None:
-        """An unknown tool is waited for, up to ``patience`` seconds. Returns also the tool's own name."""
+        """Wait up to ``patience`` seconds for an unknown tool. Return its frame and its own name."""
         now = asyncio.get_running_loop().time
         deadline = now() + patience
         while name not in self._tools_by_name and name not in self._removed_names and now() < deadline:
@@ -701,7 +701,7 @@ class FrameTools:
 
 
 def own_tools(tools: object) -> list[dict[str, Any]]:
-    """A name with an ``@`` is left out, since it marks tools of frames."""
+    """Return the page's own tools: a name with an ``@`` marks a tool of a frame."""
     if not isinstance(tools, list):
         return []
     named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]

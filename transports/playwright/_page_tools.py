@@ -290,7 +290,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
-    """Known on Linux only."""
+    """Whether another user's process has connected, as far as is known: on Linux only."""
     # There is no peer name if the peer has disconnected already.
     _, port, *_ = writer.get_extra_info("peername") or ("", 0)
     _, own_port, *_ = writer.get_extra_info("sockname") or ("", 0)
@@ -325,7 +325,7 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
 
 
 async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-    """A page at the option ``url`` is opened in a context of its own, or in the app's if that is shared."""
+    """Picture the app's page, or the option ``url`` in a context of its own, or in the app's if that is shared."""
     picture = _Picture(options, timeout, tab.browser)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
@@ -385,7 +385,7 @@ class _Picture:
         return size
 
     async def of_page(self, page: Page) -> BinaryData:
-        """The page gets its own size back."""
+        """Picture the page in the wanted size, and give it its own size back."""
         if self._width is None and self._height is None:
             return await self._take_picture(page)
 
@@ -424,7 +424,7 @@ class _Picture:
         return {"width": self._width or default["width"], "height": self._height or default["height"]}
 
     async def _wait_for_idle(self, page: Page) -> None:
-        """Some pages are never idle, so this ends after a while."""
+        """Wait for a while only, as some pages are never idle."""
         with contextlib.suppress(PlaywrightTimeout):
             seconds = min(15.0, self._timeout / 2)
             await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
@@ -436,7 +436,7 @@ class _Picture:
 
     @contextlib.asynccontextmanager
     async def _in_front(self, page: Page) -> AsyncIterator[None]:
-        """A hidden page of an attached browser may never be drawn (crbug.com/377715191)."""
+        """Show the page of an attached browser meanwhile: hidden, it may never be drawn (crbug.com/377715191)."""
         if self._browser is None or not self._browser.attached:
             yield
             return
@@ -450,7 +450,7 @@ def _open_error(url: str, reason: str) -> UsageError:
 
 
 def _checked_options(options: Mapping[str, Any], kind: type, tool: str) -> dict[str, Any]:
-    """Options may come as JSON, past any type checker; ``camelCase``, as in JavaScript, is accepted too."""
+    """Check options that may come as JSON, past any type checker, and in ``camelCase``, as in JavaScript."""
     by_name = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
     unknown = sorted(set(by_name) - set(kind.__annotations__))
     if unknown:

@@ -115,7 +115,7 @@ def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
 
 
 def _site(origin: str, domain: str) -> str:
-    """The whole host is used if its registrable domain is not ``domain``."""
+    """Return the scheme and the registrable domain, or the whole host if its domain is not ``domain``."""
     parts = urlsplit(origin)
     host = parts.hostname or ""
     if not host:
@@ -222,7 +222,7 @@ class PageTransport(Transport):
         return dict(self._rungs)
 
     def use_store(self, store: ArtifactStore) -> None:
-        """A session calls this before :meth:`open`."""
+        """Take over the limits of a session's store, before :meth:`open`."""
         max_total = None if store.retention is None else store.retention.max_session_bytes
         self._limits = ByteLimits(store.max_bytes, max_total)
 
@@ -322,7 +322,7 @@ class PageTransport(Transport):
         return DocumentAccess(agent, ladder, Uploads(agent, tab.folder, shares_disk=tab.shares_disk), handle_prefix)
 
     async def _reconnect(self, agent: PageAgent) -> None:
-        """Failed attempts are retried with a back-off, whatever their reason (docs/faults.md 1-5, 10)."""
+        """Open each lost page again. Failed attempts are retried with a back-off (docs/faults.md 1-5, 10)."""
         while True:
             loss = await asyncio.shield(agent.lost)
             if not self._can_reopen(loss):
@@ -343,7 +343,7 @@ class PageTransport(Transport):
             self._events.put_nowait(Message("connection/restored", {"reason": loss.message}))
 
     def _can_reopen(self, lost: TransportError) -> bool:
-        """The feature ``reconnects`` ends if not."""
+        """Return whether the page can be opened again. If not, the feature ``reconnects`` ends."""
         if self._browser is not None:
             is_over = self._source.is_over(self._browser)
         else:
@@ -354,7 +354,7 @@ class PageTransport(Transport):
         return self.features.reconnects
 
     def _on_loss(self, lost: TransportError) -> TransportError:
-        """The error says what happens next. A browser is marked as ended, which notifies all its sessions."""
+        """Add to the error what happens next. A browser is marked as ended, which notifies all its sessions."""
         consequence = "the app is opened again"
         can_reopen = self._can_reopen(lost)
         if self._browser is not None and isinstance(lost, BrowserCrashed):

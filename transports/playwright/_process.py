@@ -411,7 +411,7 @@ class BrowserProcess:
         return self._extensions[folder]
 
     def note_download(self) -> None:
-        """:meth:`end` then gives the browser time to remove the files of downloads that it cuts off."""
+        """Let :meth:`end` give the browser time to remove the files of downloads that it cuts off."""
         self._may_have_downloads = True
 
     async def responds(self, timeout: float) -> bool:
@@ -428,7 +428,7 @@ class BrowserProcess:
         return True
 
     def resident_bytes(self) -> int:
-        """Pages shared by processes count in each."""
+        """Sum up the processes; pages that they share count in each."""
         total = 0
         for process in process_tree(self.pids):
             with contextlib.suppress(psutil.Error):
@@ -501,7 +501,7 @@ def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:
 
 
 async def _try_step(seconds: float, work: Coroutine[object, object, object]) -> None:
-    """A failure is ignored: the next step is more forceful."""
+    """Ignore a failure: the next step is more forceful."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(seconds):
             await work
@@ -585,7 +585,7 @@ def _remove_all_folders() -> None:
 
 
 def _forget_folders() -> None:
-    """In a forked process: the parent removes its folders itself."""
+    """Forget the folders in a forked process: the parent removes them itself."""
     global _folder_lock, _folder_users, _folder_path
     _folder_lock, _folder_users, _folder_path = threading.Lock(), 0, None
     for lock in _run_folders.values():

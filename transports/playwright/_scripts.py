@@ -31,7 +31,7 @@ _DIGITS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 @cache
 def load_script(name: str) -> str:
-    """``agent.js`` is in ``js/``, ``postmessage/js/harness.js`` in another room."""
+    """Read a script of ``js/``, such as ``agent.js``, or of another room: ``postmessage/js/harness.js``."""
     folder = files(__package__) / "js"
     if "/" in name:
         folder = files(__package__.rpartition(".")[0])
@@ -45,7 +45,7 @@ class Adapter:
     origin: str
 
     def source(self, *, late: bool = False) -> str:
-        """The function runs at the adapter's origin only. With ``late``, scripts of the page have run already."""
+        """Wrap the script, to run at its origin only. With ``late``, scripts of the page have run already."""
         natives = load_script("natives.js")
         adapter = load_script("adapter.js")
         arguments = f"{json.dumps(late)}, {json.dumps(self.origin)}, {json.dumps(self.name)}"
@@ -71,7 +71,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
 
 
 def failure_of(adapter: Adapter, threw: str | None) -> str:
-    """An adapter that fails leaves a ``window.abp`` that throws its reason (``adapter.js``). Otherwise empty."""
+    """Return the reason of an adapter that failed: its ``window.abp`` throws it (``adapter.js``). Otherwise empty."""
     reason = (threw or "").removeprefix("Error: ")
     if not reason.startswith(f"the adapter {adapter.name} failed"):
         return ""

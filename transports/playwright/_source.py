@@ -93,7 +93,7 @@ class Tab:
         await asyncio.gather(*map(decide, permissions))
 
     async def keep_active(self, agent: PageAgent) -> None:
-        """The page draws and runs its timers while another tab is shown. Playwright's own browsers do so anyway."""
+        """Let the page draw and run its timers while another tab is shown, as it does in Playwright's own browsers."""
         if self.borrowed or self.shares_disk or agent.channel.cdp is None:
             return
         # A browser of another maker may not know the command.
@@ -310,7 +310,7 @@ class PageSource:
         return Tab(await context.new_page(), browser.folder, browser)
 
     def _borrow_page(self, stack: AsyncExitStack, page: Page) -> Tab:
-        """The page can have one session at a time."""
+        """Take the caller's page, which can have one session at a time."""
         if page in _PAGES_IN_USE:
             raise UsageError("this page has a session already; close that session, or give another page=")
         _PAGES_IN_USE.add(page)
@@ -365,7 +365,7 @@ async def opened(opening: Coroutine[Any, Any, PageOrContext]) -> AsyncIterator[P
 
 
 async def open_or_close(opening: Coroutine[Any, Any, PageOrContext]) -> PageOrContext:
-    """The browser opens it even if this is cancelled; then it is closed as soon as it is open."""
+    """Open a page or context. If this is cancelled, the browser still opens it; then it is closed at once."""
     task = asyncio.ensure_future(opening)
     try:
         return await asyncio.shield(task)

@@ -241,7 +241,7 @@ class TopPageTransport(PageTransport):
         return f"the page at {redact_url(self._target)}{moved} ({described}) {fault}", self._advice(app, status)
 
     async def _find_app(self, agent: PageAgent) -> tuple[AppState, float]:
-        """The search begins again in each document that the page navigates to."""
+        """Look for the app, again in each document that the page navigates to. Returns as :meth:`_look_for_app`."""
         deadline = self._time_limit.when()
         assert deadline is not None
         # Before the time limit, whose error would not say what is wrong with the page.
@@ -294,7 +294,7 @@ class TopPageTransport(PageTransport):
             self._events.put_nowait(Message("capabilities/changed", {}))
 
     async def _settle_navigation(self, page: Page) -> None:
-        """The tools of a page that has loaded without one may still come, and are announced then."""
+        """Wait for the tools of a new document. A page without one may register tools later; those are announced."""
         if not self._announcements:
             return
 
@@ -369,7 +369,7 @@ class TopPageTransport(PageTransport):
         return reply
 
     async def _call_in_frame(self, frames: FrameTools, message: Message, *, timeout: float) -> Message:
-        """Only the document that listed the tool may answer."""
+        """Call a tool of a frame. Only the document that listed it may answer."""
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
         tool_of_frame = await frames.find(tool, patience=1.0)
@@ -406,7 +406,7 @@ class TopPageTransport(PageTransport):
         )
 
     def receiver(self, message: Message) -> str | None:
-        """If the origin of a tool's frame differs from its address, the origin is returned."""
+        """The address of a tool's frame, or the frame's origin if that differs from the address."""
         payload: Any = message.payload
         frame = None
         if message.type == "capabilities/call" and self._frames is not None:
@@ -459,7 +459,7 @@ class TopPageTransport(PageTransport):
         return await super().request(message, timeout=timeout)
 
     async def _call_tool(self, message: Message, timeout: float) -> Message:
-        """A call that was lost with its document before it began is sent again to the next document."""
+        """Call a tool. A call that was lost with its document before it began is sent again to the next document."""
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
         agent = self._require_agent()

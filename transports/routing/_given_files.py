@@ -152,7 +152,7 @@ def _optional_text(file: Mapping[str, object], key: str) -> str | None:
 
 
 def _encoding_error(key: str, error: BadEncoding) -> BadEncoding:
-    """The decoder's message speaks of an app, which had no part in this file."""
+    """Reword the decoder's message, which speaks of an app: it had no part in this file."""
     reason = error.message.partition("; the app")[0]
     return BadEncoding(
         f"{key}: content: {reason}; send the file's bytes as standard, padded base64 (RFC 4648), without line breaks "
@@ -257,7 +257,7 @@ async def _store_input(
 
 
 async def _read_limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, None]:
-    """The file may have grown since it was checked."""
+    """Check the size again while reading: the file may have grown since it was checked."""
     size = 0
     async for piece in pieces_of(file):
         size += len(piece)

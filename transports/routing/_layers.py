@@ -46,7 +46,7 @@ class FieldMatch:
 def fill_summary(
     template: str, ref: ArtifactRef, siblings: Mapping[str, object], content_type: str | None = None
 ) -> str:
-    """A file that was not stored is marked as such."""
+    """Fill in a template. A file that was not stored is marked as such."""
     if not content_type:
         content_type = extension_for(ref.mime_type).removeprefix(".")
         if ref.mime_type == OCTET_STREAM:
@@ -67,7 +67,7 @@ def fill_summary(
 
 
 def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
-    """Paths of rules begin at each of ``roots``. If several rules name a field, the first wins."""
+    """Find the fields that rules name, from each of ``roots`` on. If several rules name a field, the first wins."""
     matches: dict[Place, FieldMatch] = {}
     for root, rule in product(roots, rules):
         for place, node, siblings in walk_path(data, rule.path, root):

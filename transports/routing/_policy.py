@@ -121,7 +121,7 @@ class PathMatch(NamedTuple):
 
 
 def walk_path(tree: object, path: str, start: Place) -> Iterator[PathMatch]:
-    """Siblings are within the value at ``start``."""
+    """Find the places of a rule's path, with the siblings within the value at ``start``."""
     for step in start:
         tree = tree[step]  # type: ignore[index]  # a place of the tree
     if path.startswith("$"):
@@ -514,7 +514,7 @@ def _check_settings(settings: Mapping[str, object], where: str) -> None:
 
 
 def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
-    """For a tool with rules in both, those of ``settings`` count."""
+    """Change ``base`` by settings. For a tool with rules in both, those of ``settings`` count."""
     table = in_own_names({key: value for key, value in settings.items() if key != _PRESET}, where)
     if not table:
         return base
@@ -532,7 +532,7 @@ def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: s
 
 
 def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
-    """``table`` has the names of this kit. Settings that it lacks get their defaults."""
+    """Make a policy of a table in the names of this kit. Settings that it lacks get their defaults."""
     names = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
     unknown = sorted(table.keys() - names)
     if unknown:
@@ -557,8 +557,7 @@ def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
 
 
 def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object]:
-    """TOML has no ``None`` and no bytes: ``"none"`` means no limit, and a signature is written in hexadecimal
-    digits."""
+    """Convert what TOML cannot express: ``"none"`` means no limit, and a signature is written in hexadecimal digits."""
     readable: dict[str, object] = {}
     for key, value in settings.items():
         if key in _NESTED and isinstance(value, dict):
@@ -618,7 +617,7 @@ def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object
 
 
 def _rules_in_own_names(rules: object, where: str) -> object:
-    """Values of other types are left to the check of types."""
+    """Rename the keys of rules. Values of other types are left to the check of types."""
     if not isinstance(rules, list):
         return rules
     renamed: list[object] = []
@@ -630,7 +629,7 @@ def _rules_in_own_names(rules: object, where: str) -> object:
 
 
 def _detection_in_own_names(table: Mapping[str, object], where: str) -> dict[str, object]:
-    """``signatures`` of the table replace those of the kit."""
+    """Rename the settings of detection. ``signatures`` of the table replace those of the kit."""
     unknown = sorted(table.keys() - {*DETECTION_NAMES, "signatures"})
     if unknown:
         raise UsageError(f"{where}.{unknown[0]}: unknown")
@@ -669,7 +668,7 @@ def _rename(table: Mapping[str, object], names: Mapping[str, str], where: str) -
 
 
 def _add_settings(table: dict[str, object], more: Mapping[str, object], where: str, other_name: str = "") -> None:
-    """A limit that was turned off stays off."""
+    """Add settings that a table does not have. A limit that was turned off stays off."""
     for key, value in more.items():
         if key in table and table[key] != _NO_LIMIT:
             raise UsageError(f"{where}: {key} is given under two names{other_name}; give one of them")

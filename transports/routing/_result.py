@@ -39,14 +39,14 @@ class LongText(NamedTuple):
 
 
 def long_texts(data: object, limit: int) -> list[LongText]:
-    """An answer that is a single text is not included: it is stored as JSON, and needs no second file."""
+    """Find the long texts in an answer. One that is a single text is stored as JSON, and needs no second file."""
     texts: list[LongText] = []
     _collect_long_texts(data, (), limit, texts)
     return texts
 
 
 def _collect_long_texts(node: object, place: Place, limit: int, texts: list[LongText]) -> None:
-    """A ``mimeType`` beside a text declares its type."""
+    """Add long texts to ``texts``. A ``mimeType`` beside a text declares its type."""
     declared_type = None
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(node, dict):
@@ -75,7 +75,7 @@ def _text_type(text: str, declared: object) -> str:
 
 
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
-    """Agents see this in the place of a long text (docs/requirements.md R2-3.1)."""
+    """Describe a long text for agents, who see this in its place (docs/requirements.md R2-3.1)."""
     stored = "stored" if ref.stored else "not stored: there is no artifact store"
     shown = ref.as_dict()
     names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning", "source")
@@ -87,7 +87,7 @@ def preview(text: str, ref: ArtifactRef) -> JSONValue:
 
 
 def shorten(text: str, *, stored: bool = True) -> str:
-    """The lengths are those of docs/requirements.md R2-7.4."""
+    """Cut a text to the lengths of docs/requirements.md R2-7.4."""
     limit = 200 if stored else 500
     if len(text) <= limit:
         return text

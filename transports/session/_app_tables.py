@@ -173,7 +173,7 @@ def _table_error(error: ValidationError, file: Path) -> UsageError:
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
-    """``setting`` returns the user's name of a field. It is not called for a rule that concerns several fields."""
+    """Word an error; ``setting`` returns the user's name of the field, if the error concerns just one."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = setting(str(first["loc"][0])) if first["loc"] else "the settings"
     return UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}")

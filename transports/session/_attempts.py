@@ -54,7 +54,7 @@ class Attempts:
         self._cancellations: set[asyncio.Task[None]] = set()
 
     async def send(self, call: Call) -> tuple[Message, object]:
-        """The timeout of the call covers all attempts and the pauses between them."""
+        """Send a call, and again while that may help. Its timeout covers all attempts and the pauses between them."""
         if self._trace_params:
             _annotate_params(call.params, call.content)
 
@@ -199,7 +199,7 @@ def _is_deadline_error(error: ABPError, deadline: float) -> bool:
 
 
 def _annotate_params(params: object, content: Sequence[Found]) -> None:
-    """Add them to the current span as JSON, without secrets and files, and with long texts cut."""
+    """Add the parameters to the current span as JSON, without secrets and files, and with long texts cut."""
     if not is_tracing():
         return
     without_files = replace_places(params, {item.path: "<content>" for item in content})

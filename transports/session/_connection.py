@@ -113,8 +113,8 @@ class Handshake:
             logger.warning("%s", warning)
 
     async def apply_changes(self, changes: Iterable[object]) -> None:
-        """Each change has any of ``{added, removed, changed}``. If the transport can list capabilities, the new list
-        has precedence."""
+        """Apply changes ``{added, removed, changed}``, of which any may be missing. If the transport can list
+        capabilities, the new list has precedence."""
         listed: object = None
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
@@ -242,7 +242,8 @@ class Connection:
         await self._emit_difference(previous)
 
     async def on_capabilities_changed(self, change: object) -> None:
-        """Changes that arrive while a list is read wait for the next list, so a flood of changes costs a few lists."""
+        """Apply a change. Those that arrive while a list is read wait for the next one, so a flood costs a few
+        lists."""
         # An empty change only requests a new list; one request is enough.
         if change or not self._changes:
             self._changes.append(change)

@@ -352,8 +352,9 @@ _LIST_CHANGED = "notifications/capabilities/list_changed"
 
 
 class EventDispatcher:
-    """Each event of a transport goes to its call, its callback and the streams. ``connection`` gets losses,
-    reconnections and changes of capabilities. ``notified`` gets each notification before the callbacks and streams."""
+    """Dispatcher of a transport's events: each goes to its call, its callback and the streams. ``connection`` gets
+    losses, reconnections and changes of capabilities. ``notified`` gets each notification before the callbacks and
+    streams."""
 
     def __init__(
         self,

@@ -411,7 +411,7 @@ class Resources:
         return tuple(entries)
 
     def _prepare_content(self, item: object, size: int | None) -> object:
-        """A blob gets its announced ``size`` in bytes, if there is one. A long text becomes a file."""
+        """Give a blob its announced ``size`` in bytes, if there is one, and make a file of a long text."""
         if not isinstance(item, dict):
             return item
 

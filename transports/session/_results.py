@@ -98,8 +98,8 @@ class Results:
         return await self.with_evictions(result)
 
     async def from_answer(self, reply: Message, data: object, call: Call, on_download: OnDownload) -> Result:
-        """Files and side effects that the transport captured beside the answer are stored, too. The error of a file
-        that cannot be used has the stored parts in its ``result``."""
+        """Store an answer, and the files that the transport captured beside it. The error of a file that cannot be used
+        has the stored parts in its ``result``."""
         return await self.from_data(
             data,
             call,
@@ -112,8 +112,8 @@ class Results:
         )
 
     def _router_of(self, call: Call) -> Router:
-        """With a retention, each call stores to a trace of its own, since limits of a trace apply per scope; a trace
-        that the store's owner chose is kept."""
+        """Return the router for a call. With a retention, each call stores to a trace of its own, since limits of a
+        trace apply per scope; a trace that the store's owner chose is kept."""
         if not self.store.retention or self.store.scope.trace:
             return self._router
 

@@ -100,7 +100,7 @@ class Secrets:
 
 
 async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
-    """The value is masked for ``user`` from then on."""
+    """Read the value of a secret, which is masked for ``user`` from then on."""
     if entry.env is not None:
         value = os.environ.get(entry.env, "")
         where = f"the variable {entry.env}"
@@ -137,7 +137,7 @@ def _read_secret_file(name: str, file: Path) -> str:
 
 
 async def _run_secret_command(name: str, command: tuple[str, ...]) -> str:
-    """Only the log says why a command failed."""
+    """Return the output of a command. Only the log says why one failed."""
     try:
         status, output = await _run_command(command)
         if status == 0:
@@ -357,7 +357,7 @@ class Guarded(WrappedTransport):
             await super().save(handle, path, timeout=timeout)
 
     async def _resolve_secrets(self, message: Message) -> Message:
-        """The result must be sent at once, before its receiver can change."""
+        """Fill in the secrets. The result must be sent at once, before its receiver can change."""
         if message.type not in ("capabilities/call", "elicitation/response"):
             # Messages of the kit itself hold no secrets.
             return message

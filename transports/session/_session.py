@@ -264,7 +264,7 @@ class Session(OpenedHere):
         return self
 
     async def _open_transport(self, stack: AsyncExitStack) -> asyncio.Future[Discovery] | None:
-        """Modules that a session needs are imported meanwhile. The task of the discovery ends with ``stack``."""
+        """Open the transport, and import modules meanwhile. The returned task of the discovery ends with ``stack``."""
         modules = ["transports.protocol._payloads", "jsonschema_rs", "pathvalidate"]
         if self._discover is not None:
             modules.append("transports.routing.http._redirects")
@@ -585,7 +585,7 @@ def _cancellation(call: Call) -> CapabilityError:
 
 
 def _caused_by_refusal(error: ABPError, call: Call) -> ABPError:
-    """The refusal is the cause, so it is the message. The app's own error goes to the details."""
+    """Make the refusal, which is the cause, the message. The app's own error goes to the details."""
     if not isinstance(error, CapabilityError):
         return error.followed_by(call.refused[0])
     what_the_app_said = error.message.removeprefix(f"{call.capability}: ")

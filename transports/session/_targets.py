@@ -118,7 +118,7 @@ def _replay_transport(
 
 
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
-    """Only pages have a manifest (docs/protocol.md 7.1), and recordings of pages."""
+    """Return the search for a manifest, which only pages have (docs/protocol.md 7.1), and recordings of pages."""
     if target.lower().startswith(_REPLAY):
         from ..recording._replay import ReplayTransport
 

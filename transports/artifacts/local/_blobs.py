@@ -132,7 +132,7 @@ class BlobStore:
         return known_ids.ids
 
     def _pop_known_ids(self, folders: StoreFolders, lock: int, prefix: str) -> _KnownIds:
-        """They are forgotten here, so that an error leaves none that are out of date; the caller adds them again."""
+        """Return the ids under a lock. The caller adds them again: after an error none may be out of date."""
         known_ids = self._known_ids.pop(prefix, None)
         if known_ids is None or known_ids.state != read_at(lock, _STATE_BYTES, 0):
             return _KnownIds(b"", _ids_with_lock(folders, prefix))
@@ -223,7 +223,7 @@ def is_name_of(folders: StoreFolders, name: str, digest: str) -> bool:
 
 
 def move_without_replacing(name: str, folder: Folder, target: Folder, new: str) -> None:
-    """An empty file reserves the new name first. Raises :class:`FileExistsError`."""
+    """Reserve the new name with an empty file, then move. Raises :class:`FileExistsError`."""
     os.close(target.create(new))
     try:
         folder.move(name, target, new)
@@ -333,7 +333,7 @@ class _Commit:
         return (*names, Name(self._add_name(suggested), requested))
 
     def _add_name(self, suggested: str) -> str:
-        """Nothing is overwritten: ``stem-2.ext``, ``stem-3.ext``… are tried if the suggested name is taken."""
+        """Link a free name: ``stem-2.ext``, ``stem-3.ext``… are tried if the suggested one is taken."""
         for name in _variations(suggested):
             if self._link_or_copy_blob(name):
                 self.undo.callback(self.folders.root.unlink, name)
@@ -450,7 +450,7 @@ def _is_same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
 
 
 def _remove_content(folders: StoreFolders, metadata: Metadata, known_ids: Collection[str]) -> None:
-    """A user's file under one of the names stays. ``known_ids`` are the other ids under the lock of the artifact."""
+    """Remove content and its names, but no user's file. ``known_ids`` are the other ids under its lock."""
     digest = metadata.sha256
     names = [name.name for name in metadata.names if is_name_of(folders, name.name, digest)]
     removed = [_discard_name(folders, name, digest) for name in names]

@@ -410,7 +410,7 @@ def _only_row(cursor: sqlite3.Cursor) -> tuple[int, ...]:
 
 
 def _close_connection(db: sqlite3.Connection, process: int) -> None:
-    """A forked process must not touch its parent's connection, so it keeps the object for ever."""
+    """Close a connection. A forked process must not touch its parent's, so it keeps the object for ever."""
     if process == os.getpid():
         db.close()
     else:

@@ -198,7 +198,7 @@ class Maintenance:
             logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
 
     def sweep(self, *, dry_run: bool) -> list[Removal]:
-        """What writers left behind is removed after an hour, and quarantined content after a day."""
+        """Remove what writers left behind after an hour, and quarantined content after a day."""
         removals = self._sweep_staged(dry_run=dry_run)
         # Orphans are listed first, because removing a name changes the time of its content.
         orphans = self._list_orphans()

@@ -207,7 +207,7 @@ class LocalStaged(StagedFile):
 
 
 def default_root() -> Path:
-    """All users share the temp folder: if this name is another user's, the user's own name is added to it."""
+    """Return the usual folder. All users share the temp folder, so the user's name is added if another one has it."""
     root = _documented_root()
     owner = foreign_owner(root)
     if owner is None:

@@ -141,7 +141,7 @@ class Bucket:
         return await self._run_request(read_object(), f"read {key}", self._timeout)
 
     async def stream(self, key: str, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """``end`` is exclusive, and greater than ``start``. A download that breaks off is resumed."""
+        """Yield the bytes ``start`` to ``end`` (exclusive, and greater). A download that breaks off is resumed."""
         action = f"read {key}"
         request = self._obstore.get_async(self._streaming_store, key, options={"range": (start, end)})
         result = await self._run_request(request, action, self._timeout)
@@ -176,7 +176,7 @@ class Bucket:
         await self._run_request(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
     async def _run_request(self, request: Awaitable[T], action: str, seconds: float) -> T:
-        """Errors are mapped without quoting the library: a server's answer may contain the signed request."""
+        """Map errors without quoting the library: a server's answer may contain the signed request."""
         try:
             async with asyncio.timeout(seconds):
                 return await request
@@ -428,7 +428,7 @@ class Catalog:
         yield page
 
     async def _read_all(self, keys: Iterable[str], unreadable: list[str] | None = None) -> list[Indexed]:
-        """Sixteen are read at a time. Ids of unreadable metadata are added to ``unreadable``."""
+        """Read metadata objects, sixteen at a time. Ids of unreadable ones are added to ``unreadable``."""
         slots = asyncio.Semaphore(16)
 
         async def read_if_valid(key: str) -> Indexed | None:
@@ -528,7 +528,7 @@ class IndexedCatalog(Catalog):
         return await self._query_index(self._index.change_token)
 
     async def compare(self) -> ReindexReport:
-        """An object is read only if its ETag differs or its row cannot be read."""
+        """Correct the index. An object is read only if its ETag differs or its row cannot be read."""
         number, was_built = await self._index.state()
         unreadable: list[str] = []
         listed, wrong = await self._compare_objects(unreadable)

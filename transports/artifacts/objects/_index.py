@@ -486,7 +486,7 @@ def _groups_over_limit(
 
 
 def split_index(url: str) -> tuple[str, str | None]:
-    """All after ``?index=`` is the URL of the index, its own query too. It may be percent-encoded as a whole."""
+    """Take the URL of the index off: all after ``?index=``, its own query too. It may be percent-encoded as a whole."""
     store, mark, index = url.partition("?index=")
     if not mark:
         return store, None

@@ -251,8 +251,8 @@ class Ledger:
         return await self._transactions.run(work)
 
     def _keep_cancelled(self, cursor: Cursor) -> int:
-        """Every transaction that queues jobs ends with this call: due to the lock, either it sees the mark or
-        :meth:`cancel` sees its jobs."""
+        """Cancel the queued jobs of a cancelled run. Every transaction that queues jobs ends with this call: due to the
+        lock, either it sees the mark or :meth:`cancel` sees its jobs."""
         self._database.lock(cursor, self._run)
         cursor.execute(
             f"UPDATE abp_jobs SET state = ?, finished = {self._database.now_sql} WHERE run = ? AND {QUEUED_ANYWHERE} "

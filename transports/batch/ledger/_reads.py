@@ -160,7 +160,7 @@ def _range_condition(order: _Order, after: tuple[Value, ...], until: _SortKey | 
 
 
 def _in_state(state: State) -> str:
-    """The state is a literal, so that the partial indexes match."""
+    """Write the state as a literal, so that the partial indexes match."""
     return f"state = '{state.value}'"
 
 
@@ -195,14 +195,14 @@ def _filter_condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tupl
 
 
 def _like_pattern(text: str) -> str:
-    """The text is searched for in JSON, without regard to case. ``!`` is the escape."""
+    """Make a pattern to search JSON for a text without regard to case. ``!`` is the escape."""
     without_quotes = encoded(text.lower())[1:-1]
     escaped = without_quotes.replace("!", "!!").replace("%", "!%").replace("_", "!_")
     return f"%{escaped}%"
 
 
 def _parse_sort_key(after: str | None, *, ended: bool) -> tuple[Value, ...]:
-    """The result is empty without a key. ``ended`` is true if it has a time, not a host."""
+    """Read the key of a page's last job, empty without one. ``ended`` is true if it has a time, not a host."""
     if not after:
         return ()
     # Databases accept integers of 64 bits.

@@ -251,7 +251,7 @@ def _remove_if_ended(lock: Path) -> bool:
 
 
 def _remove(lock: Path) -> None:
-    """On Windows an open file stays; the next check removes it."""
+    """Remove a lock. On Windows an open file stays; the next check removes it."""
     with contextlib.suppress(PermissionError):
         lock.unlink(missing_ok=True)
 

@@ -98,7 +98,7 @@ class Diagnosis:
             _add_report(self.refused_scripts, failure)
 
     async def watch_policy(self, page: Page, frame: Frame, stack: AsyncExitStack) -> None:
-        """Chromium has a log for the policy alone, so what the view writes to its console costs nothing."""
+        """Listen to violations, in Chromium to a log for the policy alone, so the view's own console costs nothing."""
         try:
             log = await page.context.new_cdp_session(frame)
         except PlaywrightError:
@@ -123,7 +123,7 @@ class Diagnosis:
             self._add_refusal(str(params["entry"].get("text", "")))
 
     def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
-        """Exceptions are not in the log, and the view may catch them."""
+        """Report refused code, whose exceptions are not in the log, and may be caught by the view."""
         details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
         directive = details.get("violatedDirective")
         violation = f"violates the following Content Security Policy directive: {directive}"
@@ -151,14 +151,14 @@ class Diagnosis:
             spawn(self._add_line_to_error(frames[0], text[:500]), self._tasks)
 
     async def _add_line_to_error(self, frame: Frame, error: str) -> None:
-        """An error of the syntax has no stack."""
+        """Add the line to an error of the syntax, which has no stack."""
         line = (await syntax_errors(frame)).get(error)
         if line is not None and error in self.script_errors:
             self.script_errors[self.script_errors.index(error)] = f"{error} (line {line})"
 
     @property
     def why_blank(self) -> WhyBlank:
-        """Scripts that may not begin come first, then a missing handshake, then what only leaves a gap."""
+        """Return the likeliest reason: a refused script, then a missing handshake, then what only leaves a gap."""
         for violation in self.violations:
             directive, _ = _blocked_by(violation)
             if directive.startswith(("script-src", "connect-src", "default-src")):

@@ -84,7 +84,7 @@ class ViewDocument:
     def policy_headers(
         self, mode: CspMode, granted: Mapping[str, Sequence[str]] | None = None, further: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Error responses need them, too: a frame without them would free the view from its policy."""
+        """Make headers for all responses, also errors: a frame without them would free the view from its policy."""
         policy = self.policy(mode, granted)
         headers = {"Content-Security-Policy": "; ".join((policy, *further))}
         if mode != "loose":
@@ -93,7 +93,7 @@ class ViewDocument:
 
 
 def _allowlist(policy: str) -> str:
-    """Chromium applies it to what a policy does not cover: WebRTC, DNS prefetches and preconnects."""
+    """Write the header for what a policy does not cover in Chromium: WebRTC, DNS prefetches and preconnects."""
     # A dict as an ordered set.
     hosts: dict[str, None] = {}
     for directive in policy.split(";"):
@@ -174,7 +174,7 @@ def _html_of(content: Mapping[str, object], uri: str) -> str:
 
 
 def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] | None:
-    """Texts that are not sources are left out: they could end their directive and begin another."""
+    """Read the declared sources. Other texts are left out: they could end their directive and begin another."""
     if declared is None:
         return None
     if not isinstance(declared, Mapping):

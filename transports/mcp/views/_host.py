@@ -375,8 +375,8 @@ def _refusal_of(error: ABPError) -> _Refused:
 
 
 class Host:
-    """``save_file`` takes a file that the view hands out, ``discard`` content of a file that is refused.
-    ``current_call`` returns the id of the call under way.
+    """Host of one view. ``save_file`` takes a file that the view hands out, ``discard`` content of a file that is
+    refused. ``current_call`` returns the id of the call under way.
     """
 
     def __init__(
@@ -541,7 +541,7 @@ class Host:
     async def _save_files(
         self, contents: Sequence[Mapping[str, object]], params: Mapping[str, object]
     ) -> Mapping[str, object]:
-        """If one file is refused, the view learns it and the rest is dropped."""
+        """Save files of the view. If one is refused, the view learns it and the rest is dropped."""
         shown = _without_handles(params)
         files: list[BinaryData] = []
         try:
@@ -594,7 +594,7 @@ class Host:
         return [item.request for item in numbered]
 
     def forget_document(self) -> None:
-        """The handshake of a new document changes nothing that was agreed."""
+        """Expect a new document's handshake, which changes nothing that was agreed."""
         self.initialized.clear()
         self.openai_used.clear()
 
@@ -619,7 +619,7 @@ def _decision_result(is_granted: bool) -> dict[str, object]:
 
 
 async def _is_granted(handler: Callable[[Any], Decision] | None, argument: object) -> bool:
-    """Without a handler the request is granted. An exception refuses."""
+    """Ask the handler; without one the request is granted. An exception refuses."""
     if handler is None:
         return True
     try:

@@ -364,7 +364,7 @@ class ViewTransport(PageTransport):
             await agent.invoke("respond", message.key, await _encode_text(answer), timeout=self._timeout)
 
     def _refuse(self, agent: PageAgent, message: ViewMessage, error: BaseException) -> None:
-        """The answer could not be sent, and the view waits for it."""
+        """Answer a request that has failed here, since the view waits for it."""
         if message.key is not None:
             answer = {"error": {"code": INTERNAL_ERROR, "message": f"the host failed ({type(error).__name__})"}}
             spawn(self._respond(agent, message, answer), self._answering)

@@ -100,7 +100,7 @@ class BodyDecoder:
             yield from self._decode_piece(piece)
 
     def _decode_piece(self, data: bytes) -> Iterator[bytes]:
-        """A piece may end one stream and begin others."""
+        """Decode a piece, which may end one stream and begin others."""
         while True:
             if self._stream is None or (self._stream.finished and data):
                 self._stream = self._next_stream(data)

@@ -351,7 +351,7 @@ class Transfer:
         return was_offered and not holds_part and transfer_coding(response.headers) is None
 
     def _require_unknown(self, coding: str, answer: _Answer) -> None:
-        """The end of a body proves that it is whole, and the name of a coding that does not exist changes nothing."""
+        """Refuse a coding, unless it does not exist, which changes nothing, and the end of the body proves it whole."""
         headers = answer.response.headers
         has_end = self.request.size is not None or Representation.from_headers(headers).framed
         if transfer_coding(headers) is not None or not is_unknown(coding) or not has_end:

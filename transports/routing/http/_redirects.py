@@ -174,7 +174,7 @@ class RedirectedGet:
         return True
 
     def raise_for_status(self, response: aiohttp.ClientResponse) -> None:
-        """A coding that does not exist is a mistake of the server, and changes nothing."""
+        """Refuse errors and codings. A coding that does not exist is a mistake of the server, and changes nothing."""
         if response.status != 200:
             retryable = response.status == 429 or 500 <= response.status < 600
             message = f"{self.label} answered {status_phrase(response.status)}"

@@ -54,7 +54,7 @@ def cookies_after_redirect(
 
 
 def cookie_header(cookies: Mapping[str, str]) -> str:
-    """Cookies that no header may hold are left out."""
+    """Join cookies, without those that no header may hold."""
     return "; ".join(f"{name}={value}" for name, value in cookies.items() if (name + value).isprintable())
 
 

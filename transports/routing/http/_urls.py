@@ -202,7 +202,7 @@ def secret_forms(*texts: str) -> set[str]:
 
 
 def display_unparsed_url(text: str) -> str:
-    """With an ``@``, which may follow user info, only the scheme is returned."""
+    """Shorten a URL for a message: only the scheme if it has an ``@``, which may follow user info."""
     text = text.strip()
     if "@" not in text:
         return plain_line(redact_url(text), 200)

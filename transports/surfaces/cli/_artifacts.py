@@ -66,7 +66,7 @@ Id = Annotated[
 
 
 async def find_artifact(store: ArtifactStore, name: str) -> ArtifactRef:
-    """``name`` is an id, the beginning of one, or a file name."""
+    """Find the only artifact with an id, the beginning of one, or a file name."""
     try:
         return await store.stat(name)
     except ArtifactNotFound as error:

@@ -303,8 +303,8 @@ class _Caller:
         return 0
 
     async def _call_each(self, params: Params, lines: Sequence[tuple[int, dict[str, object]]]) -> int:
-        """A failed call does not end the others, unless it ended the session. With ``--json`` one document is printed,
-        whose ``results`` are those of ``abp call --json``, each with its ``line``."""
+        """Call once for each line; a failed call does not end the others, unless it ended the session. With ``--json``
+        one document is printed, whose ``results`` are those of ``abp call --json``, each with its ``line``."""
         with self._bar:
             async with self._open_app() as app:
                 results, failed = await self._call_lines(app, params_for(params, app, self._capability), lines)
@@ -372,7 +372,7 @@ def _allow_private_addresses() -> Iterator[None]:
 
 
 def _start_detached(target: str, capability: str, options: CallOptions) -> None:
-    """The server connects to the app, not this command, so options of the connection are refused."""
+    """Let a server make the call. It connects to the app itself, so options of the connection are refused."""
     from ._detached import open_server  # late: it loads an HTTP client
 
     for name, value in _options_of_direct_calls(options).items():

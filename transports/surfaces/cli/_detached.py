@@ -161,7 +161,7 @@ async def _read_object(response: aiohttp.ClientResponse) -> dict[str, Any] | Non
 
 @asynccontextmanager
 async def open_server(url: str | None, token: str | None) -> AsyncIterator[ServerClient]:
-    """``token`` may be ``@FILE``."""
+    """Open a client of `abp serve` at ``url``. ``token`` may be ``@FILE``."""
     if url is None or not is_page(url) or origin_of(url) is None:
         raise UsageError(
             "name the server with --server, such as http://127.0.0.1:8000/; `abp serve` prints its address"
@@ -180,7 +180,7 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
 
 
 class ServerClient:
-    """Its methods raise the errors that the server answers, or ``ConnectFailed`` without an answer."""
+    """A client of `abp serve`. It raises the errors that the server answers, or ``ConnectFailed`` without an answer."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
@@ -196,7 +196,7 @@ class ServerClient:
         transport: str = "auto",
         timeout: float | None = None,
     ) -> Mapping[str, Any]:
-        """``files`` are uploaded first. ``target`` is a session of the server, or the address of an app."""
+        """Upload the files, then start a call. ``target`` is a session of the server, or the address of an app."""
         listed = await self._request("GET", "/apps")
         sessions = [app["session"] for app in listed["apps"]]
         session = target
@@ -255,7 +255,7 @@ class ServerClient:
         raise self._refusal(response.status, problem)
 
     def _refusal(self, status: int, problem: Mapping[str, Any]) -> ABPError:
-        """``problem`` is the ``error`` in the JSON of the answer."""
+        """Make an error of ``problem``, the ``error`` in the JSON of the answer."""
         code = str(problem.get("code"))
         if status == 401:
             return ABPError(

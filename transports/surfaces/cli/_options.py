@@ -285,7 +285,7 @@ def local_folder(text: str) -> Path:
 
 
 async def start_driver(target: str, stack: AsyncExitStack) -> None:
-    """Errors of the address, such as a port without a listener, are left for connecting to report."""
+    """Start a driver ahead, unless the address has a fault, such as no listener: connecting reports that."""
     if not is_page(target):
         return
     from ...playwright._process import driver_ahead
@@ -350,7 +350,7 @@ class ConnectionOptions:
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
-    """Values are secrets, so no message of an error holds one."""
+    """Read the options of headers. Values are secrets, so no message of an error holds one."""
     values: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")
@@ -459,7 +459,7 @@ class Params(dict[str, object]):
             self.texts[tuple(key)] = text
 
     def fit_to(self, schema: Mapping[str, object]) -> dict[str, object]:
-        """A text that is valid JSON too, such as in ``-p phone=12345``, stays text if the schema takes only text."""
+        """Keep a text that is valid JSON too, as of ``-p phone=12345``, as text if the schema takes only text."""
         params: dict[str, Any] = dict(self)
         if not schema:
             return params
@@ -492,7 +492,7 @@ class ParamOptions:
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
     def read(self) -> Params:
-        """A dot in a KEY leads into an object, and a KEY overrides ``--params``. May wait for stdin."""
+        """Read the options. A dot in a KEY leads into an object; a KEY overrides ``--params``. May wait for stdin."""
         params = Params(None if self.params is None else _read_object(self.params))
         for pair in self.pairs or ():
             key, value = _split_pair(pair, "-p KEY=VALUE", "-p title=Report")
@@ -521,7 +521,7 @@ def require_writable_file(file: Path | None) -> None:
 
 
 def refuse_file_name(out: str) -> None:
-    """``--out`` is a file in other programs. With a trailing slash any name is a folder."""
+    """Refuse ``--out FILE``, as other programs have it. With a trailing slash any name is a folder."""
     folder = Path(out)
     looks_like_file = _FILE_NAME.fullmatch(folder.name) is not None
     if "://" in out or out.endswith("/") or not looks_like_file:

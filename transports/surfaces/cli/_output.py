@@ -190,7 +190,7 @@ def print_text(text: str) -> None:
 
 
 def aligned_rows(rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> list[str]:
-    """Widths are those in a terminal, where a character of Chinese, Japanese or Korean takes two cells."""
+    """Pad cells to their widths in a terminal, where a Chinese, Japanese or Korean character takes two cells."""
     from rich.cells import cell_len  # slow to import, and only for lists
 
     plain = [tuple(map(plain_line, row)) for row in rows]
@@ -327,7 +327,7 @@ def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
 
 
 def print_result(result: Result) -> None:
-    """On a terminal, a small answer without files is printed itself, indented and in colour."""
+    """Print a summary; on a terminal, a small answer without files comes first, indented and in colour."""
     print_warnings(result)
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     prints_answer = is_terminal and result.small_answer() is not None

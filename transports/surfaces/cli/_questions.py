@@ -219,7 +219,7 @@ class _Field:
         return prompt
 
     def read(self, text: str) -> object:
-        """``None`` leaves the field out."""
+        """Read the answer to a field; ``None`` leaves the field out."""
         if not text.strip():
             default = self.schema.get("default")
             if self.needed and default is None:

@@ -32,8 +32,8 @@ def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable
 
 
 def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
-    """The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once.
-    Waiting for stdin belongs there."""
+    """Run a command. What ``work`` does before it returns its coroutine runs outside the loop, where a signal ends it
+    at once. Waiting for stdin belongs there."""
     level = log_level(Settings.load().log_level)
     for name, meant in unknown_variables(settings_variables).items():
         # The bridge and the web server check their own variables.

@@ -97,7 +97,7 @@ _KEYS = re.compile(r"[\"']?([\w.-]+)[\"']?\s*[=@:]")
 
 
 def open_history() -> History:
-    """If the file of this user's history cannot be opened, it is kept in memory."""
+    """Open this user's history file; if it cannot be opened, the history is kept in memory."""
     try:
         path = state_folder() / "shell-history"
         os.close(open_file(path, os.O_WRONLY | os.O_CREAT))

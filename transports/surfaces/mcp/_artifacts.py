@@ -137,7 +137,7 @@ async def list_artifacts(store: ArtifactStore, cursor: str | None, describer: Ar
 
 
 async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber) -> Fields:
-    """``uri`` may name a range of bytes, ``artifact://ID?offset=0&length=1000``. Anything but text becomes base64."""
+    """Read an artifact or a range of it, ``artifact://ID?offset=0&length=1000``. Anything but text becomes base64."""
     try:
         parts = urlsplit(uri)
         query = dict(parse_qsl(parts.query))

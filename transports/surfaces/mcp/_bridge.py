@@ -199,7 +199,7 @@ class Bridge:
     async def _answer_call(
         self, ctx: Context, params: types.CallToolRequestParams, reporter: ProgressReporter
     ) -> Answer:
-        """Any error of the call is returned as a result, so that the model reads it."""
+        """Call a tool. Any error of the call is returned as a result, so that the model reads it."""
         user = self._user_of(ctx)
         connect_problem = await user.wait_until_connected()
         arguments: dict[str, Any] = params.arguments or {}
@@ -540,7 +540,7 @@ async def _measure_request(
 
 
 def _recorded_method(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> str:
-    """The name of an unknown method may be any text, and is not recorded."""
+    """Return the name of a known method; that of another may be any text, and is not recorded."""
     if ctx.request_id is None:
         handler = server.get_notification_handler(ctx.method)
     else:
@@ -552,7 +552,7 @@ def _recorded_method(server: Server[None], ctx: ServerRequestContext[Any, Any]) 
 
 
 def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> str:
-    """An unknown tool's name may be any text, and is not recorded: its call raises, so there is no result."""
+    """Return the name of a known tool. The call of an unknown one, whose name may be any text, has no result."""
     name = (ctx.params or {}).get("name")
     if result is None or not isinstance(name, str):
         return OTHER

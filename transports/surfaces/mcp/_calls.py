@@ -285,7 +285,7 @@ class ToolCall:
         return bool(ended)
 
     async def _ask_client(self, ctx: Context, question: Question) -> None:
-        """The client has a handshake. An error selects the default answer."""
+        """Ask a client that has a handshake. An error selects the default answer."""
         client_request = question.client_request
         response: object
         try:
@@ -311,7 +311,7 @@ class ToolCall:
             question.answer.set_result(response)
 
     def answer_with(self, responses: Mapping[str, object] | None) -> None:
-        """Without a response under its key, a detached call keeps waiting, and any other call declines."""
+        """Answer the question. Without a response to it, a detached call keeps waiting, and any other call declines."""
         if self.question is None:
             return
         responses = responses or {}
@@ -332,7 +332,7 @@ class ToolCall:
             await self._reporter.report(progress)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """An unsupported question, and one without an answer for ten minutes, gets the session's default answer."""
+        """Ask the client. If it cannot be asked, or does not answer for ten minutes, the session's default counts."""
         client_request = client_request_for(request)
         if client_request is None or not client_request.is_supported_by(self._client):
             return default_answer(request)

@@ -81,7 +81,7 @@ async def with_files(
 def _places_of_files(
     files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], params: dict[str, Any]
 ) -> list[str]:
-    """The list ``files`` is copied or created in ``params`` if it is the place of a file."""
+    """Return the places of files. The list ``files`` is copied or created in ``params`` if one is in it."""
     properties = members_of(schema.get("properties"))
     file_params = [name for name, parameter in properties.items() if is_file(members_of(parameter))]
     if len(file_params) > 1 and any("param" not in file for file in files):
@@ -98,7 +98,7 @@ def _places_of_files(
 
 
 def _places_in_list(places: Sequence[str], params: dict[str, Any]) -> list[str]:
-    """If the parameter ``files`` is not a list, the places stay empty, and the app refuses them."""
+    """Append to the parameter ``files``. If that is no list, the places stay empty, and the app refuses them."""
     existing = params.get("files", [])
     if not isinstance(existing, list):
         return list(places)
@@ -110,7 +110,7 @@ def _places_in_list(places: Sequence[str], params: dict[str, Any]) -> list[str]:
 def _open_sent_file(
     file: Mapping[str, Any], place: str, roots: Sequence[Path], open_files: ExitStack
 ) -> GivenFile | OpenFile:
-    """A path must be below ``roots``, and is opened in ``open_files``."""
+    """Open the path of a file, which must be below ``roots``; other files are passed on as they came."""
     if "path" not in file:
         fields = {"content": "content", "artifact": "id", "name": "filename", "mime_type": "mimeType"}
         return cast(GivenFile, {fields[key]: value for key, value in file.items() if key in fields})
@@ -340,7 +340,7 @@ async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder,
 
 
 def _rename(temporary: str, folder: Folder, name: str) -> None:
-    """Give a temporary file its name. Raises :class:`FileExistsError` if there is a file of that name."""
+    """Name a temporary file, without replacing another: then :class:`FileExistsError` is raised."""
     try:
         folder.link(temporary, folder, name)
     except OSError as error:

@@ -149,7 +149,7 @@ def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    """A host that browsers may read in another way is refused. An IPv6 address is without brackets."""
+    """Refuse a host that browsers may read in another way. An IPv6 address is returned without brackets."""
     invalid = UsageError(
         "url: the host must be a plain name or address, such as app.example, 127.0.0.1 or xn--…, without a user"
     )

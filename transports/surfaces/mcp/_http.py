@@ -59,7 +59,7 @@ _SHUTDOWN_TIMEOUT = 1
 
 
 def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
-    """The metrics are sums over all users: counts, durations, sizes, and names of capabilities, but no users."""
+    """Serve sums over all users: counts, durations, sizes, and names of capabilities, but no users."""
     checks = TransportSecurityMiddleware(security)
 
     async def show(scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +126,7 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
 
 
 def _auth_settings(options: Options, url: str) -> AuthSettings:
-    """The issuer of signed tokens is published only if it is a URL, whose server can be asked for tokens."""
+    """Publish the issuer of signed tokens only if it is a URL, whose server can be asked for tokens."""
     if not options.jwt_issuer or not is_address(options.jwt_issuer):
         # The SDK requires an issuer, but publishes it only with the URL of a resource server.
         return AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
@@ -186,7 +186,7 @@ class UserLimits:
             await self._serve_user(user, scope, receive, send)
 
     async def _serve_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """The session counts as used meanwhile; a request without a session may open one."""
+        """Serve a request of a user. Its session counts as used meanwhile; without a session it may open one."""
         sessions = self._sessions[user]
         headers = Headers(scope=scope)
         session = headers.get(_SESSION)
@@ -457,7 +457,7 @@ class JwtVerifier:
 
 
 def _scopes_in(claims: Mapping[str, Any]) -> list[str]:
-    """Scopes are in ``scope`` (RFC 9068), or in ``scp`` of some issuers, as a text or a list of texts."""
+    """Read the scopes, in ``scope`` (RFC 9068) or ``scp`` of some issuers, as a text or a list of texts."""
     scopes = claims.get("scope", claims.get("scp", ""))
     if isinstance(scopes, str):
         scopes = scopes.split()

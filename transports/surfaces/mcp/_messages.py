@@ -93,7 +93,7 @@ class MessageCheck:
     async def _serve_once(
         self, session: str, request_id: types.RequestId, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """The SDK would send the answers to two running requests with the same id in the response to the second."""
+        """Refuse the id of a running request: the SDK would send both answers in the response to the second."""
         key = (session, str(request_id))
         if not await self._has_ended(key):
             reason = "a request with this id is still running; use another id"
@@ -206,7 +206,7 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
 
 
 def _request_id(line: bytes) -> types.RequestId | None:
-    """The id is searched at both ends of the line, which cannot be parsed. ``None`` for anything but a request."""
+    """Search both ends of a line that cannot be parsed for its id. ``None`` for anything but a request."""
     ends = ends_of_message(line)
     if not ends.has_method:
         return None

@@ -260,7 +260,7 @@ def _in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _megabytes_to_bytes(megabytes: object) -> object:
-    """Values that are not numbers, and very large ones, stay as they are and are refused later."""
+    """Convert a number. Other values, and very large ones, stay as they are and are refused later."""
     if isinstance(megabytes, bool) or not isinstance(megabytes, int | float) or abs(megabytes) >= _MIB:
         return megabytes
     return int(megabytes * _MIB)
@@ -284,7 +284,7 @@ def _only_narrows(key: str, value: object) -> bool:
 
 
 def _settings_in(config_file: ConfigFile, fields: Mapping[str, object]) -> dict[str, Any]:
-    """Relative paths are resolved against the file's folder."""
+    """Read the bridge's table of a file. Relative paths are resolved against the file's folder."""
     file = config_file.path
     if file is None:
         return {}

@@ -174,7 +174,7 @@ def _image_blocks(pictures: Sequence[Picture]) -> tuple[list[ContentBlock], int]
 
 
 def adapt_to_version(result: CallToolResult, version: str) -> CallToolResult:
-    """Clients before 2025-06-18 refuse unknown content, so they get texts instead of links."""
+    """Replace links by texts for clients before 2025-06-18, which refuse unknown content."""
     if is_version_at_least(version, "2025-06-18"):
         return result
     content: list[ContentBlock] = []
@@ -191,7 +191,7 @@ def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> Ca
 
 
 def error_result(error: ABPError, max_bytes: int, describer: ArtifactDescriber) -> CallToolResult:
-    """The result also has the part of the answer that was stored before the error."""
+    """Describe an error, and the part of the answer that was stored before it."""
     lines = error_lines(error, _ADVICE)
     refs: list[ArtifactRef] = []
     document: dict[str, object] = {
@@ -234,7 +234,7 @@ def _fit_result(
     max_bytes: int,
     is_error: bool = False,
 ) -> CallToolResult:
-    """Until the message has at most ``max_bytes``, halve the largest value of the document, the links and the text."""
+    """Halve the largest of document, links and text until the message has at most ``max_bytes``."""
     shown_text = text
     shown_document = document
     shown_links: list[ResourceLink] = []

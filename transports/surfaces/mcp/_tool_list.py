@@ -323,7 +323,7 @@ class CapabilityTool:
 
     @property
     def declared(self) -> ModelSchema:
-        """If the apps differ, it accepts any object, since each call is checked by the schema of its app."""
+        """Schema of the app; any object if the apps differ, as each call is checked by the schema of its app."""
         if self.differs:
             return model_schema({})
         return self._first_schema
@@ -382,7 +382,7 @@ class CapabilityTool:
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
-    """Apps with the same capability share its tool, with the hints that all of them give. At most 200 get a tool."""
+    """Make tools. Apps with the same capability share its tool, with the hints that all give. At most 200 get one."""
     tools: dict[str, CapabilityTool] = {}
     by_capability: dict[str, CapabilityTool] = {}
     for key, app in apps.items():
@@ -472,7 +472,7 @@ def require_scopes(user: User, tool: str, arguments: Mapping[str, Any]) -> None:
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:
-    """The ``app`` may have been opened since :func:`require_scopes`."""
+    """Check the token again, for an ``app`` that may have been opened since :func:`require_scopes`."""
     token = get_access_token()
     if token is not None:
         _require_granted(token, tool, _scopes_of_app(user, app))

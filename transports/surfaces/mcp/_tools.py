@@ -74,7 +74,7 @@ class Tools:
         return await tools[name](arguments)
 
     async def call_capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
-        """``arguments`` are the app's parameters, which the session checks, and the bridge's session and files."""
+        """Call a capability's tool. ``arguments`` are the app's parameters, and the bridge's session and files."""
         params = dict(arguments)
         own_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
         session = params.pop(tool.session_argument, None)
@@ -88,7 +88,7 @@ class Tools:
         return await self._call(app, tool.capability, app_arguments(tool.declared, params), own_arguments)
 
     async def _select(self, key: object, capability: str | None = None) -> App:
-        """A closed app is opened again. Its scopes are checked here, since those of a closed app are unknown."""
+        """Return a connected app, opened again if it was closed. Only then its scopes are known, and checked."""
         app = await self._user.connections.select(key, self._reopen, capability)
         require_app_scopes(self._user, self._params.name, app)
         return app
@@ -119,7 +119,7 @@ class Tools:
     async def _call(
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
     ) -> Answer:
-        """Call a capability with ``params``; ``arguments`` has the files and options of the call."""
+        """Call ``capability`` with ``params``; ``arguments`` are the bridge's, with files, timeout and so on."""
 
         async def call_app(call: ToolCall) -> Result:
             declared = find_capability(app.session.info.name, capability, app.session.capabilities)
@@ -234,7 +234,7 @@ class Tools:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _reopen(self, arguments: Mapping[str, object], key: str) -> App:
-        """As for a new app, the token needs the scopes of `abp_connect`."""
+        """Open a closed app again, which needs the scopes of `abp_connect`, as a new app does."""
         connect, _ = await self._resolve_target(arguments)
         return await connect(key)
 

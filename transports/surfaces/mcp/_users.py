@@ -71,8 +71,8 @@ def _comparable_target(target: str) -> str:
 
 
 class Connections:
-    """Only the arguments that a model gave are kept, no cookies and no secrets. Opening a connection again is therefore
-    a new `abp_connect`, with the current rules."""
+    """Connections of a user. Only the arguments that a model gave are kept, no cookies and no secrets. Opening a
+    connection again is therefore a new `abp_connect`, with the current rules."""
 
     def __init__(self, apps: Apps, ledger: CallLedger) -> None:
         self._apps = apps
@@ -239,7 +239,7 @@ class Subscribers:
     # --- clients ------------------------------------------------------------------------------------------------------
 
     def register(self, ctx: Context) -> None:
-        """Clients without a handshake call :meth:`listen` instead."""
+        """Let a client with a handshake receive notifications; others call :meth:`listen` instead."""
         if not is_modern(ctx):
             self._client_of(ctx)
 
@@ -360,7 +360,7 @@ class Subscribers:
             await self._update_servers({uri for uri in self._subscribed_uris() if not uri.startswith(_ARTIFACT)})
 
     async def _update_servers(self, uris: set[str]) -> None:
-        """A URI that no server accepts is tried again with the next update, as after another app was connected."""
+        """Move subscriptions at servers. A URI that none accepts is tried again with the next update."""
         for uri, app in list(self._servers.items()):
             is_open = self._apps.get(app.key) is app
             if uri in uris and is_open:
@@ -442,7 +442,7 @@ class User:
         return await self.apps.connect(target, options, key=key)
 
     async def connect_named(self, name: str, options: dict[str, object], key: str | None = None) -> App:
-        """Only the operator can set options of a named app, except ``timeout``."""
+        """Connect a named app. Only the operator can set its options, except ``timeout``."""
         if name not in self.named:
             names = ", ".join(sorted(self.named)) or "none"
             raise UsageError(f"unknown app {name[:100]!r}; apps to connect by name: {names}", code="NOT_FOUND")
@@ -459,7 +459,7 @@ class User:
             spawn(self.subscribers.update_subscriptions(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
-        """The connection is forgotten if the app was disconnected on request, not if the user is retired or closed."""
+        """Forget the connection, but not if the app was disconnected because the user is retired or closed."""
         if not self._dormant and not self._closing:
             self.connections.forget(app.key)
         if self._activity:
@@ -481,7 +481,7 @@ class User:
                 spawn(self._forward_log(app, name, {"reason": event.reason}), self._tasks)
 
     async def _forward_log(self, app: App, event: str, data: object) -> None:
-        """The client that waits for the app's latest call gets it, or all clients if there is none."""
+        """Send an event to the client that waits for the app's latest call, or to all clients if there is none."""
         ctx: Context | None = None
         if app.pending_calls and isinstance(app.pending_calls[-1], ToolCall):
             ctx = app.pending_calls[-1].ctx

@@ -137,7 +137,7 @@ def result_document(event: CallFinished) -> bytes:
 
 
 def _encode_outcome(document: object) -> bytes:
-    """The end of a call must be reported in any case, so what cannot be encoded becomes an error."""
+    """Encode the end of a call. It must be reported in any case, so what cannot be encoded becomes an error."""
     try:
         return encode_json(document)
     except UnicodeEncodeError:
@@ -236,7 +236,7 @@ class Activity:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def call_started(self, record: CallRecord) -> None:
-        """The session and the caller both report a call; the later report may mark it as detached."""
+        """Add a call. Its session and its caller both report it; the later report may mark it as detached."""
         earlier = self.calls.get(record.id)
         if earlier is None:
             self._log_call("call_started", record)
@@ -432,7 +432,7 @@ class StoreWatcher:
         return max(interval, 10 * elapsed)
 
     async def _read_token(self) -> object:
-        """With a retention there is none, since artifacts expire without a change."""
+        """Return the store's token of change; none with a retention, as artifacts expire without a change."""
         if self._store.retention:
             return None
         return await self._store.change_token()

@@ -47,7 +47,7 @@ def new_session_key() -> str:
 
 
 def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, object]:
-    """An ``adapter`` is for one target, which must be a page. Without one, any ``targets`` are taken."""
+    """Check an ``adapter``, which is for one target, a page. Without one, any ``targets`` are taken."""
     if adapter is None:
         return {}
     if len(targets) != 1:
@@ -123,7 +123,7 @@ class App:
         return redact_url(self.target)
 
     async def open(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
-        """A caller that is cancelled meanwhile has to call :meth:`aclose`."""
+        """Open the session in a task of its own. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
         self._task = asyncio.ensure_future(self._keep_open(on_event))
         await asyncio.wait((self._opened, self._task), return_when=asyncio.FIRST_COMPLETED)
@@ -160,7 +160,7 @@ class App:
                 logger.warning("closing %s: %s", self.key, self._task.exception())
 
     async def on_elicitation(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """The latest pending call answers, since ABP does not identify the asking call."""
+        """Let the latest pending call answer, since ABP does not identify the asking call."""
         if not self.pending_calls:
             return default_answer(request)
         return await self.pending_calls[-1].ask(request)
@@ -204,8 +204,8 @@ class Apps(dict[str, App]):
     async def connect(
         self, target: str, options: Mapping[str, object], *, owner: Scope | None = None, key: str | None = None
     ) -> App:
-        """The app's artifacts belong to ``owner``, a tenant or a user, if there is one. ``key`` is the key of an
-        earlier session, by default a new one."""
+        """Connect an app. Its artifacts belong to ``owner``, a tenant or a user, if there is one. ``key`` is the key of
+        an earlier session, by default a new one."""
         self._check_limit()
         app = App(key or new_session_key(), target, self)
         session = self._connect(
@@ -217,7 +217,7 @@ class Apps(dict[str, App]):
         return await self._open_app(app, session)
 
     async def open_view(self, opener: App, view: View, uri: str) -> App:
-        """The view is disconnected with ``opener``, and its artifacts are those of ``opener``."""
+        """Open a view, which is disconnected with ``opener``. Its artifacts are those of ``opener``."""
         self._check_limit()
         app = App(new_session_key(), uri, self)
         app.opened_by = opener
@@ -230,7 +230,7 @@ class Apps(dict[str, App]):
             raise UsageError(message, code="LIMIT_REACHED")
 
     async def _open_app(self, app: App, session: Session) -> App:
-        """While the session is being opened, it counts for the limit."""
+        """Open the session of an app, which counts for the limit meanwhile."""
         self._opening.add(app)
         try:
             await app.open(session, self._listener.on_event)
@@ -278,7 +278,7 @@ class Apps(dict[str, App]):
         await asyncio.gather(*(app.aclose() for app in tuple(self._opening)), *self._abandoned)
 
     def select(self, key: object, capability: str | None = None) -> App:
-        """Without a key, return the only app, or the only one with ``capability``."""
+        """Return the app with this key; without a key the only app, or the only one with ``capability``."""
         if isinstance(key, str):
             if key in self:
                 return self[key]

@@ -27,7 +27,7 @@ _MAX_NAME = 54
 
 
 def tool_name(capability: str) -> str:
-    """The name is not unique: a second tool of that name gets a number (:func:`free_tool_name`)."""
+    """Make a name, not a unique one: a second tool of that name gets a number (:func:`free_tool_name`)."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", capability)
     return f"abp_{name}"[:_MAX_NAME]
 
@@ -47,7 +47,7 @@ def free_name(base: str, taken: Container[str], *, max_base: int | None = None) 
 
 
 def tool_description(capability: Capability, rules: str, *marks: str) -> str:
-    """The app's own words, cut if too long, are followed by the capability's state, ``marks`` and ``rules``."""
+    """Describe a capability in the app's own words, cut if too long, then its state, ``marks`` and ``rules``."""
     notes = []
     if capability.experimental:
         notes.append("experimental")
@@ -65,7 +65,7 @@ def tool_description(capability: Capability, rules: str, *marks: str) -> str:
 
 
 def tool_hints(capability: Capability) -> dict[str, bool]:
-    """A missing hint means the more dangerous value. The app's claims are not verified."""
+    """Return the app's claims, which are not verified. A missing hint means the more dangerous value."""
     hints: dict[str, bool] = {}
     for name in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"):
         value = capability.annotations.get(name)
@@ -346,7 +346,7 @@ class _Repair:
             repaired[keyword] = schemas
 
     def _describe_app_name(self, app_name: str, schema: Schema) -> Schema:
-        """The description of a renamed parameter has the app's name, since the app's errors use that name."""
+        """Add the app's name of a renamed parameter to its description, since the app's errors use that name."""
         if app_name not in self.names:
             return schema
         text = f"The app calls it {plain_line(app_name, _MAX_RULE)!r}."
@@ -512,7 +512,7 @@ class _RootParts:
 
 
 def _merge_properties(added: Schema, properties: Schema) -> None:
-    """Of two schemas of one property, either is allowed; an empty schema gives way to another."""
+    """Allow either of two schemas of one property; an empty schema gives way to another."""
     for name, added_schema in added.items():
         existing = properties.get(name, {})
         if existing == {}:

@@ -48,7 +48,7 @@ _RECORD = TypeAdapter(CallRecord)
 
 
 def _encode_record(record: CallRecord) -> str:
-    """Halves of surrogate pairs are replaced; they stand for the bytes of a path that is not UTF-8."""
+    """Encode a record. Halves of surrogate pairs, which stand for bytes of a path, are replaced."""
     text = json.dumps(_RECORD.dump_python(record, mode="json"))
     return without_half_pairs(text.encode()).decode()
 
@@ -82,7 +82,7 @@ class KeptCall:
 
     @classmethod
     def of_row(cls, record: Value, status: Value, answer: Value, content: Value) -> Self:
-        """If the call was lost with its server, only ``status`` says so, and not ``record``."""
+        """Read a row. If the call was lost with its server, only ``status`` says so, and not ``record``."""
         kept_record = _RECORD.validate_json(str(record))
         is_lost = status == CallStatus.UNKNOWN.value and kept_record.duration_ms is None
         if is_lost:
@@ -479,7 +479,7 @@ class DetachedCalls:
         return [live.get(record.id, record) for record in records]
 
     async def cancel(self, call_id: str, scope: Scope) -> KeptCall:
-        """A call that has ended stays unchanged. Raises ``CALL_ELSEWHERE`` if another server runs it."""
+        """Cancel a call that has not ended. Raises ``CALL_ELSEWHERE`` if another server runs it."""
         live = self.find_live(call_id, scope)
         if live is not None:
             live.task.cancel()
@@ -518,7 +518,7 @@ class Host(NamedTuple):
 async def hosting(
     store: ArtifactStore, state: Path | None, *, config: Path | None, browsers: int | None, headless: bool | None = None
 ) -> AsyncIterator[Host]:
-    """``browsers`` are shared between the apps, as by :func:`~._apps.pooled`."""
+    """Open a host of calls. ``browsers`` are shared between the apps, as by :func:`~._apps.pooled`."""
     named = app_entries(read_config(config))
     async with (
         CallLedger(state) as ledger,

@@ -79,7 +79,7 @@ def hostname(host: str) -> str | None:
 
 
 def holder_of(token: str, holders: Mapping[str, T]) -> T | None:
-    """``holders`` are by their tokens. All are compared, so that the duration does not reveal which one matches."""
+    """Find the holder of a token. All tokens are compared, so that the duration does not reveal a match."""
     matching = None
     for secret, holder in holders.items():
         if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
@@ -116,9 +116,10 @@ SLOW_BODY = f"nothing arrived for {_PIECE_TIMEOUT:g} seconds, or too little; sen
 
 
 class Connections:
-    """They use at most three quarters of the descriptors of this process. At the limit, a new connection replaces the
-    one that has waited longest for the head of a request. If all connections are serving requests, the new one is
-    closed. Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without end."""
+    """Connections of a server, with at most three quarters of this process's descriptors. At the limit, a new
+    connection replaces the one that has waited longest for the head of a request. If all connections are serving
+    requests, the new one is closed. Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without
+    end."""
 
     def __init__(self) -> None:
         self._limit = _connection_limit()
@@ -232,7 +233,7 @@ _current: ContextVar[_Connection] = ContextVar("connection")
 
 
 def _connection_limit() -> int:
-    """A quarter of this process's descriptors stays free for the store and apps."""
+    """Leave a quarter of this process's descriptors free for the store and apps."""
     most = 4096
     try:
         import resource  # not on Windows, where sockets are not counted with files

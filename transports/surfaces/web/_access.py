@@ -229,7 +229,7 @@ class Access:
         return handle
 
     def _identify_visitor(self, request: web.Request) -> Visitor | None:
-        """The cookie counts only without an ``Authorization``."""
+        """Find the holder of the token, or of the cookie in a request without an ``Authorization``."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._holder_of_token(token.strip())
@@ -329,7 +329,7 @@ def _digest(token: str) -> str:
 
 
 def _cookie_name(request: web.Request) -> str:
-    """It includes the port, since browsers send cookies to all ports of a host."""
+    """Return a name with the port, since browsers send cookies to all ports of a host."""
     port = request.host.rpartition(":")[2]
     if port.isdigit():
         return f"abp_serve_{port}"

@@ -51,7 +51,7 @@ class ArtifactRoutes:
         return await serve_content(request, stored, self._parts.metrics, self._parts.limits.piece_timeout)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
-        """The signed link replaces a token. Answers 410 for an expired link, and 404 for one of another artifact."""
+        """Serve an artifact by a signed link, not a token. An expired link gets 410, one of another artifact 404."""
         artifact_id = request.match_info["id"]
         try:
             opens = self._parts.signer.is_link_to(request.query["link"], artifact_id)
@@ -70,7 +70,7 @@ class ArtifactRoutes:
         return json_response(document)
 
     async def _find_artifact(self, request: web.Request, visitor: Visitor | None = None) -> StoredArtifact:
-        """A request without a visitor has a valid link."""
+        """Find an artifact for a visitor, or for a valid link."""
         artifact_id = request.match_info["id"]
         store = self._parts.store
         if visitor is not None:
@@ -167,7 +167,7 @@ class ArtifactRoutes:
         return json_response({"ok": True, "sha256": stored.ref.sha256, "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The link expires no later than the visitor's token."""
+        """Make a link that expires no later than the visitor's token."""
         stored = await self._find_artifact(request, visitor)
         seconds = seconds_in(await read_json(request), "expires", 3600.0)
         expires_at = self._parts.signer.clock() + seconds
@@ -246,7 +246,7 @@ class UploadRoutes:
         self._allowed_types = [pattern.strip().lower() for pattern in parts.options.upload_types.split(",")]
 
     async def accept(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """A form is refused at its first invalid file, but the files before that stay stored."""
+        """Store uploads. A form is refused at its first invalid file, but the files before that stay stored."""
         store = self._parts.store_of(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")

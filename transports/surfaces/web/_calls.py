@@ -79,8 +79,8 @@ class AppRoutes:
         return json_response(_app_document(app), status=201)
 
     def _find_reusable(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> App | None:
-        """A visitor may use any app in their scope. The operator's scope has the apps of all users, so they may only
-        use those connected by this server for ``owner``."""
+        """Find an app in the visitor's scope. The operator's scope has the apps of all users, so they may only use
+        those connected by this server for ``owner``."""
         owner_scope = self._apps.scope.within(owner)
         for app in self._activity.apps.values():
             may_use = visitor.scope.covers(app.scope)
@@ -216,7 +216,7 @@ class CallRoutes:
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Only a detached call can be cancelled. An ended call stays unchanged."""
+        """Cancel a detached call; others cannot be cancelled. An ended call stays unchanged."""
         call_id = request.match_info["id"]
         record = self._activity.calls.get(call_id)
         if record is not None and not record.detached and visitor.scope.covers(record.scope):
@@ -249,7 +249,7 @@ class CallRoutes:
         raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
 
     async def start(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The call's end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
+        """Start a call, whose end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
         app = self._apps.find(request, visitor)
         body = await read_json(request)
         capability = body.get("capability")
@@ -276,7 +276,7 @@ class CallRoutes:
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
-        """Each of ``files`` is ``{"param": …, "artifact": ID}`` with the path of its place, such as ``a.b``."""
+        """Put each of ``files``, ``{"param": …, "artifact": ID}``, at the path in ``param``, such as ``a.b``."""
         references: dict[str, GivenFile] = {}
         for file in files if isinstance(files, list) else [files]:
             match file:
@@ -398,7 +398,7 @@ class EventStream:
 
 
 def _limit_unsent(transport: asyncio.WriteTransport) -> None:
-    """aiohttp itself buffers 64 KB before it waits for the transport; the socket's buffer gets the same size."""
+    """Let the socket buffer 64 KB, as aiohttp itself does before it waits for the transport."""
     transport.set_write_buffer_limits(high=0)
     sock = transport.get_extra_info("socket")
     if sock is not None:

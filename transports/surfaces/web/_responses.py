@@ -104,7 +104,7 @@ def whole_number(text: str) -> int | None:
 
 
 def seconds_in(body: dict[str, object], key: str, default: float, most: float = MAX_SECONDS) -> float:
-    """The number must be above 0 and at most ``most``, by default 30 days."""
+    """Read a number above 0 and at most ``most``, by default 30 days."""
     value = body.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= most:
         raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {most:.0f}")
@@ -137,7 +137,7 @@ async def read_json(
 
 
 async def _read_body(request: web.Request, max_bytes: int) -> bytes:
-    """The values are counted before the JSON is decoded."""
+    """Read a body, and count its values before the JSON is decoded."""
     body = bytearray()
     counter = ValueCounter()
     async for chunk in request.content.iter_any():
@@ -197,7 +197,7 @@ Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "
 
 
 def _preview_of(mime_type: str) -> Preview:
-    """SVG may contain scripts, so it is only safe as the source of an image."""
+    """Choose the preview. SVG may contain scripts, so it is only safe as the source of an image."""
     if mime_type in _IMAGES or mime_type == "image/svg+xml":
         return "image"
     if mime_type == "application/pdf":

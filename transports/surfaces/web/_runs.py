@@ -65,8 +65,9 @@ class ServedRun:
 
 
 class ServedRuns:
-    """Each of ``places`` is a run's folder, a folder with any number of runs, or a ``postgresql://`` address.
-    ``on_change`` is called with the id and the states of a watched run after they have changed; it may not block."""
+    """Batch runs that the server shows. Each of ``places`` is a run's folder, a folder with any number of runs, or a
+    ``postgresql://`` address. ``on_change`` is called with the id and the states of a watched run after they have
+    changed; it may not block."""
 
     def __init__(
         self, places: Sequence[str], on_change: Callable[[Mapping[str, object]], object], limits: Limits = LIMITS
@@ -91,7 +92,7 @@ class ServedRuns:
         return await in_thread(_find_places, self._configured)
 
     async def get(self, run_id: str) -> ServedRun | None:
-        """The run is watched for a minute."""
+        """Return an open run, and watch it for a minute."""
         if run_id not in self._open:
             places = {place.id: place for place in await self.places()}
             if run_id not in places:
@@ -107,7 +108,7 @@ class ServedRuns:
         return run
 
     async def artifact(self, artifact_id: str) -> StoredArtifact | None:
-        """Only runs with their files beside the ledger are searched."""
+        """Find an artifact in the runs that have their files beside the ledger."""
         if not self._configured:
             return None
         places = await self.places()
@@ -176,7 +177,7 @@ def _find_places(configured: Sequence[str]) -> list[Place]:
 
 
 def _run_at_address(url: str) -> Place:
-    """The last ``run`` in the query of ``url`` is the name of the run."""
+    """Name a run by the last ``run`` in the query of ``url``."""
     base, _, query = url.partition("#")[0].partition("?")
     run = parse_qs(query).get("run", ["default"])[-1]
     return Place(url, f"{run} · {redact_url(base)}")
@@ -225,7 +226,7 @@ class RunRoutes:
         return json_response({"served": True, "runs": runs})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """For a minute from then on, changes of its states are ``run_changed`` events."""
+        """Describe a run. For a minute from then on, changes of its states are ``run_changed`` events."""
         run = await self._find_run(request, visitor)
         overview = await run.view.overview()
         report = None
@@ -239,7 +240,7 @@ class RunRoutes:
         return json_response(document)
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """A text ``q`` that is the id of another line with the same job lists that job, with ``q`` as its ``copy``."""
+        """List jobs. A ``q`` that is the id of another line with the same job lists it, with ``q`` as its ``copy``."""
         run = await self._find_run(request, visitor)
         query = _read_job_query(request.query)
         page = await run.view.jobs(query)

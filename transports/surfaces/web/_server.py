@@ -147,7 +147,7 @@ class Site:
 
     @web.middleware
     async def _guard_request(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """The origin of a view serves nothing but its sandbox."""
+        """Answer each request, also with errors. The origin of a view serves nothing but its sandbox."""
         try:
             response: web.StreamResponse | None = await self._views.sandbox(request)
             if response is None:
@@ -200,7 +200,7 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 
 
 def _page_file(name: str, frames: str = "") -> web.StreamResponse:
-    """The page may show ``frames``. Names are looked up in a listing, so that none leads out of the folder."""
+    """Serve a file of the page, which may show ``frames``. Names are looked up in a listing, so none leads out."""
     folder = Path(__file__).parent / "page"
     files: dict[str, Path] = {}
     if folder.is_dir():
@@ -353,7 +353,7 @@ async def _run_application(
 
 
 def _read_signing_key() -> str:
-    """If the key of this user cannot be read, log that, and return a random one."""
+    """Read this user's key; if it cannot be read, log that, and return a random one."""
     try:
         return signing_key()
     except StoreError as error:

@@ -64,7 +64,7 @@ class ResourceRoutes:
         )
 
     async def read(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Contents come from the session's cache unless the query has ``fresh``."""
+        """Read a resource, from the session's cache unless the query has ``fresh``."""
         app = self._find_server(request, visitor)
         uri = request.match_info["uri"]
         try:
@@ -238,7 +238,7 @@ class ViewRoutes:
                 self._forget_view(call_id)
 
     def _add_view(self, call_id: str) -> asyncio.Future[LiveView]:
-        """One view more than the limit removes the oldest."""
+        """Add a view. One more than the limit removes the oldest."""
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
         view.add_done_callback(_read_exception)
         self._views[call_id] = view
@@ -256,7 +256,7 @@ class ViewRoutes:
         call_id: str,
         server_calls: Sequence[ServerCall],
     ) -> ABPError | None:
-        """Nothing is raised, since the call itself has succeeded. ``server_calls`` are those that it made."""
+        """Return an error, as the call itself has succeeded. ``server_calls`` are those that it made."""
         error: ABPError
         try:
             if not server_calls:
@@ -313,7 +313,7 @@ class ViewRoutes:
     # --- routes -------------------------------------------------------------------------------------------------------
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The query has the view's surroundings: ``theme``, ``locale``, ``timezone``, ``width`` and ``height``."""
+        """Show a view in the surroundings of the query: ``theme``, ``locale``, ``timezone``, ``width``, ``height``."""
         live = await self._find_view(request, visitor)
         port = _local_port(request)
         if port is None:
@@ -334,7 +334,7 @@ class ViewRoutes:
         return web.Response(body=body, content_type="application/json")
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The ``answer`` of the host is ``null`` for a notification."""
+        """Let the host answer a message of the view, with ``null`` for a notification."""
         live = await self._find_view(request, visitor)
         body = await read_json(request)
         match body:
@@ -403,7 +403,7 @@ class ViewRoutes:
 
 
 def _read_exception(view: asyncio.Future[LiveView]) -> None:
-    """The page may never ask for it, and asyncio would log one that was not read."""
+    """Read an exception, so that asyncio does not log it: the page may never ask for it."""
     if not view.cancelled():
         view.exception()
 
@@ -441,7 +441,7 @@ def _local_port(request: web.Request) -> str | None:
 
 
 def _host_context_in(query: Mapping[str, str]) -> dict[str, Any]:
-    """An invalid size is left out."""
+    """Read the view's surroundings from a query. An invalid size is left out."""
     fields: dict[str, Any] = {"theme": "dark" if query.get("theme") == "dark" else "light"}
     for name in ("locale", "timezone"):
         if query.get(name):

@@ -50,7 +50,7 @@ class _Call(msgspec.Struct):
 
 
 def upstream_client(server: HttpServer) -> httpx2.AsyncClient:
-    """The client waits for answers without a limit: a call may take an hour."""
+    """Make a client that waits for answers without a limit: a call may take an hour."""
     return http_client(server, timeout=httpx2.Timeout(30, read=None), limits=httpx2.Limits(max_connections=None))
 
 
@@ -125,7 +125,7 @@ class _Posted:
 
 
 class AddressServer:
-    """Each message is one POST, whose answers are delivered as they arrive."""
+    """A server at an address. Each message is one POST, whose answers are delivered as they arrive."""
 
     grace = 0.0
     #: 1, since the connection only ends by itself if the server has forgotten the session.
@@ -192,7 +192,7 @@ class AddressServer:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _begin_task(self, key: Key | None, work: Coroutine[object, object, None]) -> None:
-        """With the ``key`` of a request, :meth:`_cancel_post` can cancel the task."""
+        """Start a task. With the ``key`` of a request, :meth:`_cancel_post` can cancel it."""
         task = start_task(work, partial(fail_connection, self._ended))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -200,7 +200,7 @@ class AddressServer:
             self._posts[key] = task
 
     async def _post_and_answer(self, line: bytes, posted: _Posted, headers: Mapping[str, str]) -> None:
-        """Requests that the server does not answer get the reason as their answer."""
+        """Post a message, and answer requests that the server does not answer with the reason."""
         reason = ""
         try:
             await self._post(line, posted, headers)
@@ -331,7 +331,7 @@ class AddressServer:
         return True
 
     def _resume_headers(self, last_id: str) -> list[tuple[bytes, bytes]]:
-        """They are bytes, since ids need not be ASCII."""
+        """Make headers as bytes, since ids need not be ASCII."""
         headers = [(name.encode(), value.encode()) for name, value in self._session.items()]
         headers.append((b"accept", b"text/event-stream"))
         if last_id:
@@ -357,7 +357,7 @@ class AddressServer:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def _deliver_message(self, raw: bytes, posted: _Posted) -> None:
-        """A server of protocol 2025-03-26 may answer with a list of messages."""
+        """Deliver a message, or a list of messages, with which a server of protocol 2025-03-26 may answer."""
         is_list = raw.lstrip()[:1] == b"["
         try:
             if is_list and posted.has_requests:

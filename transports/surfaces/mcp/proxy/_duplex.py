@@ -40,7 +40,7 @@ ToClient: TypeAlias = Callable[[ClientMessage], Awaitable[None]]
 
 
 class Duplex:
-    """Messages are passed on as they came, except for what ``exchange`` changes."""
+    """Both directions of a connection. Messages are passed on as they came, except for what ``exchange`` changes."""
 
     def __init__(self, exchange: Exchange, to_server: ToServer, to_client: ToClient) -> None:
         self._exchange = exchange
@@ -68,7 +68,7 @@ class Duplex:
         return asyncio.get_running_loop().time() - self._last_message
 
     async def handle_client_line(self, line: bytes | MessageEnds) -> None:
-        """``line`` is only the ends of a message that is over the limit."""
+        """Handle a line of the client, or only the ends of a message that is over the limit."""
         if isinstance(line, MessageEnds):
             await self._refuse_oversized(line, over_limit(MAX_BYTES, "bytes"))
             return
@@ -124,7 +124,7 @@ class Duplex:
         await self._to_server(message.raw)
 
     def _begin_work(self, message: Message, work: Callable[[Message], Awaitable[None]]) -> None:
-        """If the work fails, the request is answered with the error."""
+        """Start work on a request. If it fails, the request is answered with the error."""
         assert message.key is not None
         key = message.key
 
@@ -176,7 +176,7 @@ class Duplex:
         return True
 
     async def _refuse_oversized(self, ends: MessageEnds, error: TooLarge) -> None:
-        """Only the ends of the message are known."""
+        """Refuse a message of which only the ends are known."""
         refusal = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
         is_answer = ends.identity and not ends.has_method
         is_notification = ends.has_method and not ends.identity
@@ -275,7 +275,7 @@ class _Stdout:
                 await asyncio.to_thread(write_all, self._fd, memoryview(line))
 
     def _can_take(self, size: int) -> bool:
-        """A pipe that takes any bytes takes ``PIPE_BUF``. A thread would take 70 µs more, a third of a small call."""
+        """Whether a write would not block: then no thread is needed, which takes 70 µs, a third of a small call."""
         has_poll = hasattr(select, "poll")  # not on Windows
         if not has_poll or size > select.PIPE_BUF:
             return False

@@ -128,8 +128,9 @@ class _Request:
 
 
 class Exchange:
-    """Artifacts are stored in ``scope``, and only these are read. Without one, they are stored under a new session, and
-    those of all sessions are read. ``facts`` may be shared with other clients of the server."""
+    """Rewriting of one client's messages. Artifacts are stored in ``scope``, and only these are read. Without one, they
+    are stored under a new session, and those of all sessions are read. ``facts`` may be shared with other clients of
+    the server."""
 
     def __init__(self, context: ProxyContext, scope: Scope | None = None, facts: Facts | None = None) -> None:
         self.facts = facts or Facts()
@@ -294,7 +295,7 @@ class Exchange:
         return ClientMessage(line, key, is_answer=True)
 
     def _log_dropped(self, line: bytes) -> ClientMessage | None:
-        """Only the first dropped output is logged."""
+        """Log output that is dropped, the first time only."""
         if not self._warned:
             self._warned = True
             logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", line)
@@ -371,7 +372,7 @@ class Exchange:
         return await rewrite(result, answered, self._stored, self._context.options)
 
     def _rewrite_description(self, result: msgspec.Raw) -> Rewritten | None:
-        """The proxy's artifacts are resources, so a server without resources gets that capability."""
+        """Add the capability ``resources`` to a server without it: the proxy's artifacts are resources."""
         fields = FIELDS_DECODER.decode(result)
         try:
             described = msgspec.json.decode(result, type=Described)
@@ -397,7 +398,7 @@ class Exchange:
 
 
 def listed_tools(result: msgspec.Raw) -> list[_ListedTool]:
-    """Tools of another form are left out. Raises ``ValueError`` for a result of another form."""
+    """Read the tools, without those of another form. Raises ``ValueError`` for a result of another form."""
     tools: list[_ListedTool] = []
     for raw in msgspec.json.decode(result, type=_ToolList).tools:
         with suppress(ValueError):
@@ -412,7 +413,7 @@ def _facts_about_tools(result: msgspec.Raw) -> dict[str, _ToolFacts]:
 
 
 def fail_connection(connection: asyncio.Future[None], error: BaseException) -> None:
-    """An unexpected error ends the connection without its message, which the log has."""
+    """End the connection. The message of an unexpected error is only in the log."""
     if not connection.done():
         expected = isinstance(error, ABPError | OSError)
         connection.set_exception(error if expected else ProtocolError(failure_message(error)))
@@ -423,7 +424,7 @@ def failure_message(error: BaseException) -> str:
 
 
 def error_answer(raw_id: bytes, error: Exception, *, uri: str = "") -> bytes:
-    """An unexpected error is logged."""
+    """Answer a request with an error. An unexpected one is logged."""
     if isinstance(error, ABPError):
         data = {"uri": uri[:300], "code": error.code} if uri else {"code": error.code}
         return error_message(raw_id, INVALID_PARAMS, error.message, data)

@@ -48,8 +48,8 @@ class _RootList(msgspec.Struct):
 
 
 class Roots:
-    """The client is asked for its folders when a call needs them. Only what is in ``allowed`` is used (``None``:
-    everything). ``available`` is true if the client shares folders at all."""
+    """Folders of a client, which is asked for them when a call needs them. Only what is in ``allowed`` is used
+    (``None``: everything). ``available`` is true if the client shares folders at all."""
 
     def __init__(self, allowed: Sequence[Path] | None) -> None:
         self.available = False
@@ -100,7 +100,7 @@ class Roots:
 
 
 def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]:
-    """Only what is inside the ``allowed`` folders is used. Blocks."""
+    """Return the client's roots, as far as they are inside the ``allowed`` folders. Blocks."""
     try:
         roots = msgspec.json.decode(result, type=_RootList).roots[:100]
         paths = [_parse_path(root.uri) for root in roots]
@@ -148,7 +148,7 @@ class FileParams:
 
     @classmethod
     def of(cls, schema: Mapping[str, object]) -> FileParams:
-        """Only the first 1,000 parts of the schema are searched."""
+        """Find parameters for files in the first 1,000 parts of a schema."""
         by_place: dict[_SchemaPlace, _FileParam] = {}
         for schema_place, part in _schema_parts(schema):
             declared = part.get("x-mcp-file")

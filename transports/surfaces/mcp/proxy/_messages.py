@@ -166,7 +166,7 @@ FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> Fields:
-    """Lone surrogates become U+FFFD. Raises ``ValueError`` for anything but an object."""
+    """Decode an object's fields. Lone surrogates become U+FFFD. Raises ``ValueError`` for anything else."""
     return _decode(FIELDS_DECODER, raw)
 
 

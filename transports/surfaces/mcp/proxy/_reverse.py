@@ -71,7 +71,7 @@ class _Received:
         return bytes(self.message.envelope.id)
 
     def forget(self) -> None:
-        """The server has no answer to the message."""
+        """Forget a request that the server does not answer."""
         if self.message is not None and self.message.key is not None:
             self.exchange.forget_request(self.message.key)
 
@@ -128,7 +128,7 @@ class ReverseProxy:
         return await self._forward_while_connected(received)
 
     async def _forward_while_connected(self, received: _Received) -> Response:
-        """If the client disconnects while it waits for an answer, the request is cancelled."""
+        """Forward a request, and cancel it if the client disconnects while it waits for the answer."""
         forwarding = asyncio.ensure_future(self._forward(received))
         disconnection = asyncio.ensure_future(_wait_for_disconnection(received.request))
         has_request = received.message is not None and received.message.is_request
@@ -151,7 +151,7 @@ class ReverseProxy:
             return _json_response(error_message(received.raw_id, UNAVAILABLE, reason), 502)
 
     def _exchange_of(self, request: Request, user: str) -> Exchange:
-        """A client without sessions gets a new one for each request."""
+        """Return the exchange of a session. A client without sessions gets a new one for each request."""
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
             # Several of these clients may use the same ids at the same time.
             return Exchange(self._context, Scope(user=user), self._facts.setdefault(user, Facts()))
@@ -169,7 +169,7 @@ class ReverseProxy:
         return await self._client.send(upstream, stream=True)
 
     async def _pass_response(self, response: httpx2.Response, received: _Received) -> Response:
-        """Messages are rewritten, and the headers that are for the proxy are left out."""
+        """Rewrite the messages, and leave out the headers that are for the proxy."""
         self._track_session(response, received)
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED}
 
@@ -194,7 +194,7 @@ class ReverseProxy:
         return Response(body, response.status_code, headers)
 
     async def _pass_refusal(self, response: httpx2.Response, raw_id: bytes) -> Response:
-        """A redirection, or a refusal of the proxy's own credentials, is not about the client: it gets the status
+        """Pass a refusal on; one that is not about the client, such as of the proxy's own credentials, as status
         502."""
         status = response.status_code
         is_about_client = 400 <= status < 600 and status not in (401, 407)
@@ -336,7 +336,7 @@ class Bodies:
 def stream_response(
     events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
-    """Comments in the stream keep the connection from being closed as idle."""
+    """Stream events, with comments that keep the connection from being closed as idle."""
     # The second header keeps nginx and others from holding events back until the end of the stream.
     sent = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **(headers or {})}
     return StreamingResponse(_with_keepalives(events), status, media_type="text/event-stream", headers=sent)

@@ -154,7 +154,7 @@ class _Rewriting:
         return to_raw(rewritten)
 
     async def rewrite_messages(self, messages: msgspec.Raw) -> msgspec.Raw:
-        """A message whose block becomes several is repeated for each, since a message has one block."""
+        """Replace large blocks. A message has one block, so it is repeated if its block becomes several."""
         decoded = [FIELDS_DECODER.decode(message) for message in _ITEMS_DECODER.decode(messages)]
         blocks = [message.get("content", msgspec.Raw(b"null")) for message in decoded]
         large = self._indexes_to_replace(blocks)
@@ -217,7 +217,7 @@ class _Rewriting:
     async def _replace_embedded_resource(
         self, place: str, block: dict[str, object], resource: dict[str, object]
     ) -> list[object] | None:
-        """Binary content becomes a link; a text stays as a preview, with links after it."""
+        """Replace binary content by a link, and a text by a preview with links after it."""
         shown, refs = await self._store_resource(place, resource)
         if not refs:
             return None
@@ -253,7 +253,7 @@ class _Rewriting:
     # --- resources ----------------------------------------------------------------------------------------------------
 
     async def rewrite_contents(self, contents: msgspec.Raw) -> msgspec.Raw:
-        """Large contents become texts that name the artifacts."""
+        """Replace large contents by texts that name the artifacts."""
         rewritten: list[object] = []
         for index, item in enumerate(_ITEMS_DECODER.decode(contents)):
             if len(item) > self._limit:
@@ -511,7 +511,7 @@ def _is_read_as_text(block: msgspec.Raw) -> bool:
 
 
 def _is_view(resource: Mapping[str, object]) -> bool:
-    """Hosts read a view of MCP Apps for their users and not for a model."""
+    """Whether it is a view of MCP Apps, which hosts read for their users and not for a model."""
     uri = resource.get("uri")
     mime_type = resource.get("mimeType")
     has_view_address = isinstance(uri, str) and uri.startswith("ui:")
@@ -574,7 +574,7 @@ def _find_long_texts(tree: object, limit: int) -> list[Place]:
 
 
 def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, object]]:
-    """Siblings are the fields of the object that holds the text; none if a list holds it."""
+    """Return a text and the fields of the object that holds it, none if a list does."""
     node: Any = tree
     parent: object = {}
     for step in path:

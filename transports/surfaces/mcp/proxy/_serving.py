@@ -113,7 +113,7 @@ class _Sessions:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Meanwhile, sessions without a request for half an hour are ended."""
+        """End sessions without a request for half an hour meanwhile, and all at the end."""
         ending = start_task(self._end_idle())
         try:
             yield
@@ -189,7 +189,7 @@ class _Sessions:
             return error_response(502, error.message, number=UNAVAILABLE, code=error.code)
 
     async def _post_in_session(self, user: str, session: Session | None, message: Message) -> Response:
-        """The message of a client with a handshake is in ``session`` or opens one."""
+        """Send a message in ``session``, or open one with it, for a client with a handshake."""
         headers: dict[str, str] = {}
         if session is None:
             if message.method != "initialize" or not message.is_request:
@@ -203,7 +203,7 @@ class _Sessions:
         return stream_response(_as_events(session.request(message)), headers)
 
     async def _post_without_session(self, user: str, message: Message) -> Response:
-        """Only requests are passed on: other messages could be about a request of another client of the user."""
+        """Pass only requests on: other messages could be about a request of another client of the user."""
         if not message.is_request:
             return Response(status_code=202)
 
@@ -239,7 +239,7 @@ class _Stream:
             self.end()
 
     def end(self) -> None:
-        """The messages that were added are still sent."""
+        """End the stream once the messages that were added are sent."""
         self._sender.close()
 
     def close(self) -> None:
@@ -366,7 +366,7 @@ class Session:
             self._listener.end()
 
     async def _write_message(self, message: ClientMessage) -> None:
-        """It goes to the response of its request, otherwise to the client that listens, or to any response."""
+        """Write to the response of the request, otherwise to the client that listens, or to any response."""
         if message.request is not None and message.request in self._streams:
             stream = self._streams[message.request]
             if message.is_answer:

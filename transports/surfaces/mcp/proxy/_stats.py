@@ -58,7 +58,7 @@ class Size:
 
 
 async def measure_answer(answer: bytes, result: bytes | msgspec.Raw) -> Size:
-    """A large answer is decoded in a thread."""
+    """Measure an answer and its pictures. A large one is decoded in a thread."""
     if b'"image"' not in answer:
         return Size(len(answer))
     return await in_thread_if_long(_size_of, answer, result)
@@ -126,8 +126,8 @@ class Count:
 
 
 class Stats:
-    """Each call becomes a line of the activity log ``log``, written within a second or by :meth:`flush`; without
-    ``log`` nothing is written."""
+    """Statistics of calls. Each call becomes a line of the activity log ``log``, written within a second or by
+    :meth:`flush`; without ``log`` nothing is written."""
 
     def __init__(self, server: str, log: Path | None = None) -> None:
         self.tools: dict[str, Count] = {}
@@ -186,7 +186,7 @@ def log_file() -> Path | None:
 
 
 def _append_to_log(log: Path, lines: bytes) -> None:
-    """A log over the limit becomes the older log, and the next one starts empty."""
+    """Append lines. A log over the limit becomes the older log, and the next one starts empty."""
     max_log_bytes = 4 << 20
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -228,7 +228,7 @@ def _read_lines(log: Path) -> Iterator[bytes]:
 
 
 def table_rows(servers: Mapping[str, Mapping[str, Count]]) -> list[tuple[str, ...]]:
-    """The tools with the most bytes are first. All but the first two columns are numbers."""
+    """Return rows, the tools with the most bytes first. All but the first two columns are numbers."""
     rows: list[tuple[str, ...]] = [_HEADINGS]
     for server, tools in sorted(servers.items()):
         for name, count in sorted(tools.items(), key=lambda item: -item[1].bytes_in):
