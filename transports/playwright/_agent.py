@@ -334,12 +334,14 @@ class PageAgent(Agent):
         self.channel = channel
         self._on_event = on_event
         self._on_loss = on_loss
+        #: Name of the page's function through which the agent sends events.
         self._binding = f"_{secrets.token_hex(8)}"
-        self._warned = False
         # The agent sends fewer events a second: more come from a script that impersonates it.
         self._rate = Rate(5000)
-        self._pinned = False
+        self._has_warned = False
+        self._ends_on_navigation = False
         self._on_navigated: Callable[[], object] | None = None
+
         #: Done once the app is gone, with the reason. Only :meth:`mark_lost` sets it.
         self.lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._browser = page.context.browser
@@ -414,22 +416,22 @@ class PageAgent(Agent):
             kind, payload = parse_event(text)
         except ProtocolError as error:
             # There is no call that could raise it.
-            level = logging.DEBUG if self._warned else logging.WARNING
+            level = logging.DEBUG if self._has_warned else logging.WARNING
             logger.log(level, "an event is ignored: %s", error.message)
-            self._warned = True
+            self._has_warned = True
         else:
             to(kind, payload)
 
     def lose_on_navigation(self) -> None:
         """Give the app up if its page navigates (docs/faults.md 10), unless :meth:`survive_navigation` was called."""
-        self._pinned = self._on_navigated is None
+        self._ends_on_navigation = self._on_navigated is None
 
     def survive_navigation(self, on_navigated: Callable[[], object]) -> None:
         """Call ``on_navigated`` when the page navigates, and fail only the calls under way."""
         self._on_navigated = on_navigated
 
     def _on_document(self) -> None:
-        if self._pinned:
+        if self._ends_on_navigation:
             self.mark_lost(ContextLost("the page navigated or reloaded"))
         elif self._on_navigated is not None:
             self._on_navigated()

@@ -232,7 +232,7 @@ class CdpDownloads:
             self.browser.remove_listener("Browser.downloadProgress", self._on_progress)
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
-        """``agent`` belongs to the document with the ``url``. ``size`` need not be exact.
+        """Save a ``blob:`` URL of the document of ``agent``. ``size`` need not be exact.
 
         Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports too many
         bytes, and :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL.
@@ -564,12 +564,11 @@ class AppDownloads:
         target_id = target["targetId"]
         is_in_own_context = not self._downloads.shared and target.get("browserContextId") == self._downloads.context_id
         is_opened_by_page = target.get("openerId") in self._frame_ids
-        if target_id in self._frame_ids or not (is_in_own_context or is_opened_by_page):
-            return
-
-        self._frame_ids.append(target_id)
-        if target["type"] == "page":
-            self.on_window(target_id)
+        is_known = target_id in self._frame_ids
+        if not is_known and (is_in_own_context or is_opened_by_page):
+            self._frame_ids.append(target_id)
+            if target["type"] == "page":
+                self.on_window(target_id)
 
     def _on_started(self, event: dict[str, Any], folder: Path) -> None:
         if event["frameId"] in self._frame_ids:

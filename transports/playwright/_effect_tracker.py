@@ -204,6 +204,10 @@ class ExpectedEffect:
     def is_navigation(self) -> bool:
         return self.place not in ("", "window", "content", "event")
 
+    @property
+    def is_window_to_load(self) -> bool:
+        return self.place == "window" and loads_in_browser(str(self.detail["url"]))
+
 
 class EffectTracker:
     """Effects of a page by call, and their outputs. ``lost`` is done once the app is gone."""
@@ -312,20 +316,17 @@ class EffectTracker:
         warnings = [*self.unattributed.warnings, *call.warnings]
         self.unattributed.warnings.clear()
 
-        unopened = sum(
-            effect.call is call and effect.place == "window" and loads_in_browser(str(effect.detail["url"]))
-            for effect in self._expected
-        )
-        postponed = sum(effect.wait > 0 for effect in call.expected)
-        unbegun = call.given_up + sum(effect.is_counted and not effect.wait for effect in call.expected)
+        unopened = [effect for effect in self._expected if effect.call is call and effect.is_window_to_load]
+        postponed = [effect for effect in call.expected if effect.wait > 0]
+        unbegun = [effect for effect in call.expected if effect.is_counted and not effect.wait]
         counts = {
             "windows were too many and were closed at once": call.refused,
             "downloads were too many for one call and are lost; let the app make fewer": call.dropped,
             "windows did not open in time: the browser refuses them, or their server is slow; then a file that one "
-            "shows comes with a later call": unopened,
-            "downloads had not begun in time; they come with later calls, so allow more time": postponed,
+            "shows comes with a later call": len(unopened),
+            "downloads had not begun in time; they come with later calls, so allow more time": len(postponed),
             "downloads did not begin: the browser refuses them (in a sandbox, for example), or their server is slow; "
-            "then they come with a later call": unbegun,
+            "then they come with a later call": call.given_up + len(unbegun),
         }
         warnings += [f"{count} {text}" for text, count in counts.items() if count]
 
@@ -422,14 +423,14 @@ class EffectTracker:
             call.dropped += 1
 
     def _defer(self, output: _Output) -> None:
-        """Of too many, the oldest is discarded."""
+        """Keep an output for the next call. Of too many, the oldest is discarded."""
         max_deferred = 8
         output.required = False
-        self.unattributed.outputs.append(output)
-        if len(self.unattributed.outputs) > max_deferred:
+        deferred = self.unattributed.outputs
+        deferred.append(output)
+        if len(deferred) > max_deferred:
             self._discarded += 1
-            oldest = self.unattributed.outputs.pop(0)
-            self._discard(oldest)
+            self._discard(deferred.pop(0))
 
     def _discard(self, output: _Output) -> None:
         if not output.task.done():
@@ -614,23 +615,29 @@ class Windows:
             self._tracker.spawn(close_quietly(page))
             return
 
-        max_windows = 8
-        self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
-        earlier_windows = [window for window in self._tracker.unattributed.windows if window in self._open_windows]
-        if len(self._open_windows) >= max_windows and earlier_windows:
-            oldest = earlier_windows[0]
-            self._open_windows.remove(oldest)
-            self._tracker.unattributed.windows.remove(oldest)
-            self._tracker.count_dropped(self._tracker.unattributed)
-            self._tracker.spawn(close_quietly(oldest.page))
-        if len(self._open_windows) >= max_windows:
+        if self._make_room():
+            self._add_window(page, expected)
+        else:
             expected.call.refused += 1
             expected.detail["closed"] = "too many windows"
             self._tracker.mark_begun(expected)
             self._tracker.spawn(close_quietly(page))
-            return
 
-        self._add_window(page, expected)
+    def _make_room(self) -> bool:
+        """Return whether another window may be open, if need be in place of the oldest one of an earlier call."""
+        self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
+        if len(self._open_windows) < 8:
+            return True
+        earlier_windows = [window for window in self._tracker.unattributed.windows if window in self._open_windows]
+        if not earlier_windows:
+            return False
+
+        oldest = earlier_windows[0]
+        self._open_windows.remove(oldest)
+        self._tracker.unattributed.windows.remove(oldest)
+        self._tracker.count_dropped(self._tracker.unattributed)
+        self._tracker.spawn(close_quietly(oldest.page))
+        return True
 
     def _add_window(self, page: Page, expected: ExpectedEffect) -> None:
         call = expected.call

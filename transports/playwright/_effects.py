@@ -85,7 +85,7 @@ class PageEffects:
         agent.lost.add_done_callback(self._on_lost)
 
     async def prepare(self, downloads: object) -> None:
-        """Called before the app's first script.
+        """Listen to the browser, before the app's first script.
 
         The app's own files are received only over :class:`CdpDownloads`, since their folder can be set. Elsewhere each
         is a warning.
@@ -94,7 +94,8 @@ class PageEffects:
         has_cdp = self._agent.channel.cdp is not None
         if isinstance(downloads, PlaywrightDownloads):
             self._is_own_download = downloads.is_saving
-        if has_cdp and (self._tab.borrowed or downloads is None):
+        leaves_files_to_browser = self._tab.borrowed or downloads is None
+        if has_cdp and leaves_files_to_browser:
             self._watch_unreceived(self._agent.cdp)
         if self._tab.borrowed:
             return
@@ -140,7 +141,7 @@ class PageEffects:
         listen(cdp, "Page.frameDetached", lambda event: self._on_loaded(event["frameId"]))
 
     async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> None:
-        """The frame's first script has run already.
+        """Watch an app's frame, whose first script has run already.
 
         With ``shared`` the frame has no process of its own: then ``cdp`` is a session with the page, which is watched
         already, and ``context`` selects the frame's context (parameters of CDP ``Runtime.evaluate``).
@@ -273,9 +274,9 @@ class PageEffects:
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
     def on_event(self, kind: str, payload: Any, *, handle_prefix: str = HELD) -> None:
-        """The kinds are ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``, ``clipboard``,
-        ``share``, ``notice``, ``unfinished`` and ``unsent``. Effects of a frame, which has a ``handle_prefix`` of its
-        own, are assigned only to calls of that frame.
+        """Handle ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``, ``clipboard``, ``share``,
+        ``notice``, ``unfinished`` or ``unsent``. Effects of a frame, which has a ``handle_prefix`` of its own, are
+        assigned only to calls of that frame.
         """
         if not isinstance(payload, Effect):
             return
@@ -361,7 +362,7 @@ class PageEffects:
         self.tracker.record(self.tracker.current_call(), "dialog", detail)
 
     async def _print_snapshot(self, snapshot: int | None) -> BinaryData:
-        """``snapshot`` is the id of the page's copy at the moment of a ``print()``, or ``None`` for the current page.
+        """Print a ``snapshot``, by the id of the page's copy at its ``print()``, or with ``None`` the current page.
 
         Prints run one after another: the page can show only one snapshot at a time.
         """

@@ -73,10 +73,9 @@ def sender_of(
     around: tuple[str, ...] = (),
     server_address: tuple[str, int] | None = None,
 ) -> Sender:
-    """``around`` are the addresses of the documents around a frame. Nearly all calls of a page have one sender."""
+    """``around`` are the addresses of documents around a frame. Cached: nearly all calls of a page have one sender."""
     site = _site(origin, page_domain)
-    # Of a document outside the page's domain, none is known.
-    domain = ""
+    domain = ""  # unknown for a document outside the page's domain
     if site.endswith(f"//{page_domain}"):
         domain = page_domain
     # A document with an origin may not be at its last known address any more.
@@ -105,8 +104,8 @@ def addresses_around(frames: Iterable[Frame]) -> list[str]:
 
 
 def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
-    """In a third party's page only cookies with ``SameSite=None`` are sent. A ``Partitioned`` cookie is sent only
-    within the page of its partition.
+    """Return whether the browser would send a cookie: to a third party only with ``SameSite=None``, and a
+    ``Partitioned`` one only within the page of its partition.
     """
     may_cross_sites = same_site == "None"
     if sender.third_party and not may_cross_sites:

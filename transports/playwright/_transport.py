@@ -242,10 +242,10 @@ class TopPageTransport(PageTransport):
 
     async def _find_app(self, agent: PageAgent) -> tuple[AppState, float]:
         """Look for the app, again in each document that the page navigates to. Returns as :meth:`_look_for_app`."""
-        deadline = self._time_limit.when()
-        assert deadline is not None
-        # Before the time limit, whose error would not say what is wrong with the page.
-        until = deadline - 0.1
+        time_limit = self._time_limit.when()
+        assert time_limit is not None
+        # Gives up a little earlier: the error of the time limit would not say what is wrong with the page.
+        until = time_limit - 0.1
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(ContextLost):
                 return await self._look_for_app(agent, until)
@@ -253,9 +253,9 @@ class TopPageTransport(PageTransport):
         return await self._look_for_app(agent, until)
 
     async def _look_for_app(self, agent: PageAgent, until: float = math.inf) -> tuple[AppState, float]:
-        """Returns also the seconds since the page loaded, measured here, since it may have stopped its clock.
+        """Wait until the app is complete, for ``grace`` seconds after the page loaded, or until ``until`` (loop time).
 
-        Waits until the app is complete, or for ``grace`` seconds after the page loaded, or until ``until`` (loop time).
+        Returns what was found, and the seconds since the page loaded, measured here, as it may have stopped its clock.
         """
         now = asyncio.get_running_loop().time
         loaded_at: float | None = None
@@ -475,9 +475,8 @@ class TopPageTransport(PageTransport):
                 break
             except ContextLost as lost:
                 has_new_document = await self._wait_for_new_document(agent)
-                # A call that did not reach the old document can be sent to the new one.
-                can_send_again = has_new_document and lost.sent is False
-                if can_send_again and attempt < _MAX_ATTEMPTS:
+                may_repeat = lost.sent is False and attempt < _MAX_ATTEMPTS
+                if has_new_document and may_repeat:
                     continue
                 # A form without respondWith() answers by navigating to another page.
                 if has_new_document and call_id in self._submitting:

@@ -122,30 +122,30 @@ class App:
     def shown_target(self) -> str:
         return redact_url(self.target)
 
-    async def open(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
+    async def open(self, session: Session) -> None:
         """Open the session in a task of its own. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
-        self._task = asyncio.ensure_future(self._keep_open(on_event))
+        self._task = asyncio.ensure_future(self._keep_open())
         await asyncio.wait((self._opened, self._task), return_when=asyncio.FIRST_COMPLETED)
         failed = not self._opened.done()
         if failed:
             # Raises the error of opening.
             await self._task
 
-    async def _keep_open(self, on_event: Callable[[App, Event], object]) -> None:
+    async def _keep_open(self) -> None:
         """Open the session, and close it in the same task when :meth:`aclose` asks for it."""
         async with self.session as session, session.events() as events:
-            forwarding = start_task(self._forward_events(events, on_event))
+            forwarding = start_task(self._forward_events(events))
             self._opened.set_result(None)
             try:
                 await self._stop.wait()
             finally:
                 await cancel_and_wait((forwarding,))
 
-    async def _forward_events(self, events: AsyncIterator[Event], on_event: Callable[[App, Event], object]) -> None:
+    async def _forward_events(self, events: AsyncIterator[Event]) -> None:
         async for event in events:
             try:
-                on_event(self, event)
+                self.apps.listener.on_event(self, event)
             except Exception:  # the next events must still arrive
                 logger.exception("an event of %s could not be handled", self.key)
 
@@ -183,7 +183,7 @@ class Apps(dict[str, App]):
         super().__init__()
         self._store = store
         self._connect = connect
-        self._listener = listener
+        self.listener = listener
         self._limit = limit
         self._counted = counted or (lambda: self.count)
         self._opening: set[App] = set()
@@ -233,7 +233,7 @@ class Apps(dict[str, App]):
         """Open the session of an app, which counts for the limit meanwhile."""
         self._opening.add(app)
         try:
-            await app.open(session, self._listener.on_event)
+            await app.open(session)
         except asyncio.CancelledError:
             # The caller must not wait for a session to close. The app counts for the limit until it has closed.
             spawn(self._abandon(app), self._abandoned)
@@ -249,7 +249,7 @@ class Apps(dict[str, App]):
             raise Disconnected("the app was disconnected while its view was opened")
 
         self[app.key] = app
-        self._listener.on_connected(app)
+        self.listener.on_connected(app)
         return app
 
     async def _abandon(self, app: App) -> None:
@@ -260,7 +260,7 @@ class Apps(dict[str, App]):
         """Remove one app and close its session, after its views. Idempotent."""
         if self.pop(app.key, None) is None:
             return
-        self._listener.on_disconnected(app)
+        self.listener.on_disconnected(app)
         views = [view for view in self.values() if view.opened_by is app]
         await asyncio.gather(*(self.disconnect(view) for view in views))
         await app.aclose()
