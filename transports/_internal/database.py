@@ -145,7 +145,7 @@ _WAIT = 30.0
 
 
 class SqliteConnection:
-    """Without a path, the database is private and in memory. A ``read_only`` file must exist and is not changed; its
+    """One database file; without a path, private and in memory. A ``read_only`` file must exist and is not changed; its
     folder may be read-only, too. Messages call the connection ``name``, such as "the ledger"; ``advice`` is their end
     for a file that cannot be used."""
 
@@ -163,17 +163,16 @@ class SqliteConnection:
         self._advice = advice
         self._read_only = read_only
         self._db: sqlite3.Connection | None = None
-        self._opened: tuple[int, ...] | None = None
+        self._opened_file: tuple[int, ...] | None = None
         #: True if the open database does not show later writes of other processes.
         self._frozen = False
         #: Folder of the copy, if a copy is open.
         self._copy: tempfile.TemporaryDirectory[str] | None = None
 
     def connect(self) -> None:
-        """A file that was deleted or replaced since it was opened is opened again: writes to the old file would be
-        lost."""
+        """Open the file, again if it was deleted or replaced since: writes to the old file would be lost."""
         if self._db is not None:
-            if self._opened == self._file_identity():
+            if self._opened_file == self._file_identity():
                 return
             self.close()
 
@@ -189,7 +188,7 @@ class SqliteConnection:
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise self.mapped_error(error) from error
-        self._opened = self._file_identity()
+        self._opened_file = self._file_identity()
 
     def _open(self) -> sqlite3.Connection:
         if self._path is None:
@@ -247,7 +246,7 @@ class SqliteConnection:
         """SQLite has one writer at a time."""
 
     def _file_identity(self) -> tuple[int, ...] | None:
-        """Without a file, and in memory, there is none. For a frozen database it includes sizes and times, so that a
+        """Return ``None`` without a file. For a frozen database the sizes and times belong to the identity, so that a
         later write leads to a new opening."""
         if self._path is None:
             return None

@@ -204,7 +204,8 @@ class Evictor:
                 plan = [removal for removal in policy.expiry.plan(entries, time.time()) if removal.id != key]
                 await self.evict(store, plan, entries)
 
-        if policy.counts and (store.scope.session or store.scope.trace):
+        has_own_limits = policy.counts and (store.scope.session or store.scope.trace)
+        if has_own_limits:
             session = Scope(store.scope.tenant, store.scope.user, store.scope.session)
             entries = await store._list_entries(session)
             now = time.time()
@@ -438,7 +439,7 @@ class ArtifactStore(ABC):
         self, artifact_id: str, offset: int, length: int | None, chunk_size: int
     ) -> AsyncGenerator[bytes, None]:
         """The audit log gets one line when the stream ends, with the bytes that were read and the code of an error."""
-        if offset < 0 or (length is not None and length < 0) or chunk_size < 1:
+        if min(offset, length or 0) < 0 or chunk_size < 1:
             raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
         if self.audit:
             self.audit.check()

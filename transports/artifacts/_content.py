@@ -169,8 +169,8 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     else:
         head_is_whole = meter.size == len(meter.head)
         mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=head_is_whole) or OCTET_STREAM
-        is_empty = meter.size == 0
-        if is_empty and declared and is_binary_mime(declared) and extension_for(declared) != ".bin":
+        needs_content = declared and is_binary_mime(declared) and extension_for(declared) != ".bin"
+        if meter.size == 0 and needs_content:
             warning = f"declared as {declared}, but the content is empty"
         elif stated_type and declared is None:
             warning = f"declared as {stated_type[:60]!r}, which is not a MIME type; stored as {mime_type}"

@@ -117,7 +117,8 @@ class Endpoint:
     def __post_init__(self) -> None:
         if (self.cdp_url is None) == (self.browser_server is None):
             raise UsageError(f"an endpoint needs either {spelled('cdp_url=')} or {spelled('browser_server=')}")
-        if not self.weight > 0 or (self.sessions is not None and self.sessions < 1):
+        has_sessions = self.sessions is None or self.sessions >= 1
+        if not self.weight > 0 or not has_sessions:
             raise UsageError("the weight and the sessions of an endpoint must be more than 0")
 
     def browser(self, timeout: float) -> Browser:
@@ -512,8 +513,8 @@ class Limits:
 
 
 class Fleet:
-    """As many sessions without a browser as with one use the ``browserless_slots``. A browser that is ``draining`` gets
-    no new calls, but its running calls go on. ``free_memory`` returns bytes."""
+    """Browsers of a pool. As many sessions without a browser use the ``browserless_slots``. A browser that is
+    ``draining`` gets no new calls, but its running calls go on. ``free_memory`` returns bytes."""
 
     def __init__(self, sources: Sequence[Source], limits: Limits, free_memory: Callable[[], int]) -> None:
         self._limits = limits
@@ -603,8 +604,8 @@ class Fleet:
         return max(pause, 0.0), (source.count - self._browsers_left(source)) / source.weight
 
     async def _start_browser(self, source: Source) -> None:
-        """The caller holds the lock, so that browsers start one after the other. Errors of other libraries become
-        :class:`~transports.errors.ConnectFailed`."""
+        """Start a browser. The caller holds the lock, so that they start one after the other. Errors of other
+        libraries become :class:`~transports.errors.ConnectFailed`."""
         attempts = self._sources[source]
         browser = source.make()
         try:

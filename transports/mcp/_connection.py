@@ -250,7 +250,8 @@ class Connection:
 
     def _listen_to_lists(self) -> None:
         capabilities = self.client.server_capabilities
-        if self.is_modern and (capabilities.tools or capabilities.resources):
+        may_change = bool(capabilities.tools or capabilities.resources)
+        if self.is_modern and may_change:
             opened = self._keep_listening(
                 "",
                 tools_list_changed=bool(capabilities.tools),
@@ -364,7 +365,7 @@ class Reconnector:
     async def _keep_open(self, opened: asyncio.Future[None]) -> None:
         """Hold one connection after the other. ``opened`` is done once the first one is open."""
         attempt = 1
-        reason = ""
+        last_loss = ""
         clock = asyncio.get_running_loop().time
         task = asyncio.current_task()
         assert task is not None
@@ -375,7 +376,7 @@ class Reconnector:
                 async with connection.open(self._timeout):
                     self._connection = connection
                     if opened.done():
-                        self._emit(Message("connection/restored", {"reason": reason}))
+                        self._emit(Message("connection/restored", {"reason": last_loss}))
                     else:
                         opened.set_result(None)
                     await asyncio.shield(connection.lost)
@@ -387,10 +388,11 @@ class Reconnector:
                     return
                 connection.mark_lost(_loss_reason(connection, error))
 
+            reason = connection.lost.result()
             had_opened = self._connection is connection
             if had_opened:
                 self._connection = None
-                reason = connection.lost.result()
+                last_loss = reason
                 self._emit(Message("connection/lost", {"reason": reason}))
                 if not self._reconnect:
                     return
@@ -398,9 +400,9 @@ class Reconnector:
                 if clock() - started > MAX_DELAY:
                     attempt = 1
             else:
-                self._emit(Message("connection/waiting", {"reason": connection.lost.result()}))
+                self._emit(Message("connection/waiting", {"reason": reason}))
 
-            logger.info("%s; reconnecting", connection.lost.result())
+            logger.info("%s; reconnecting", reason)
             await asyncio.sleep(backoff_delay(attempt))
             attempt += 1
 

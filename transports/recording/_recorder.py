@@ -9,7 +9,6 @@ import logging
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, Unpack
 
@@ -52,7 +51,7 @@ Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
 
 class _TeeStaged(Staged):
-    """Downloads only write and reset."""
+    """A staged file that also writes a copy. Downloads only write and reset."""
 
     def __init__(self, staged: Staged, copy: Path) -> None:
         self._copy = copy
@@ -170,7 +169,7 @@ class Recorder(WrappedTransport):
 
     async def _record_event(self, writer: Writer, message: Message) -> None:
         entry = EventEntry(at=writer.now, type=message.type, id=message.id)
-        with self._skip_unrecordable(lambda _: None):
+        with self._skip_unrecordable(writer):
             if isinstance(message.payload, Effect):
                 content: dict[str, object] = {"effect": self._record_effect(message.payload)}
             else:
@@ -224,7 +223,7 @@ class Recorder(WrappedTransport):
         id: str | None = None,
         payload: object = None,
     ) -> T:
-        """``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`."""
+        """Do and write ``work``. ``describe`` turns its result into fields of an :class:`Answer`."""
         writer = self._writer
         if writer is None:
             raise Disconnected("the transport is not open; use it inside `async with`")
@@ -235,18 +234,17 @@ class Recorder(WrappedTransport):
             Operation(n=number, at=started, kind=kind, type=type, id=id, payload=packed_payload, leaves=leaves)
         )
 
-        write_failure = partial(self._write_failure, writer, number)
         try:
             result = await work()
             self._record_state(writer)
-            with self._skip_unrecordable(write_failure):
+            with self._skip_unrecordable(writer, number):
                 fields: Fields = {}
                 if describe is not None:
                     fields = await describe(result)
                 writer.write(Answer(n=number, at=writer.now).model_copy(update=fields))
         except ABPError as error:
             self._record_state(writer)
-            write_failure(error)
+            self._write_failure(writer, number, error)
             raise
         except BaseException:
             writer.write(Abandoned(n=number, at=writer.now))
@@ -257,18 +255,19 @@ class Recorder(WrappedTransport):
         writer.write(Failed(n=number, at=writer.now, error=record_error(error, self._scrubber)))
 
     @contextmanager
-    def _skip_unrecordable(self, instead: Callable[[NotRecorded], None]) -> Iterator[None]:
-        """Values that JSON cannot hold are logged, so that they do not break the conversation."""
+    def _skip_unrecordable(self, writer: Writer, number: int | None = None) -> Iterator[None]:
+        """Log values that JSON cannot hold, as the failure of operation ``number``, and let the conversation go on."""
         try:
             with parser_limits():
                 yield
         except (TypeError, ValueError) as error:
             failure = NotRecorded(f"the outcome could not be recorded, since it is not JSON: {error}")
             logger.warning("%s", failure.message)
-            instead(failure)
+            if number is not None:
+                self._write_failure(writer, number, failure)
 
     def _record_state(self, writer: Writer) -> None:
-        """The address and the features may change with each operation."""
+        """Write the address and the features, which may change with each operation, if they have changed."""
         self._follow()
         url = None if self.url is None else self._scrubber.redact_text(self.url)
         state = {"url": url, **dataclasses.asdict(self.features)}
@@ -298,7 +297,7 @@ class Recorder(WrappedTransport):
 
 
 def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
-    """A long text is recorded as a file, so it is compared by its hash."""
+    """Compare texts as read with those recorded; a long one is recorded as a file, and compared by its hash."""
     read_contents = result.get("contents")
     recorded_contents = fields["payload"].get("contents")
     if not isinstance(read_contents, list) or not isinstance(recorded_contents, list):

@@ -354,8 +354,8 @@ class Router:
             answer.warnings += check_output(schema, routed, file_places)
 
         metadata: Mapping[str, object] = {}
-        # Without a file beside its JSON, the answer is all content.
-        if file_places or answer.captured or answer.stored.keys() - {""}:
+        is_only_json = answer.stored.keys() <= {""} and not (file_places or answer.captured)
+        if not is_only_json:
             metadata = await answer.in_thread_if_large(metadata_of, recognised.data, recognised.files, recognised.refs)
         duration_ms = 0.0
         if started is not None:
@@ -385,7 +385,7 @@ class Router:
         return result
 
     async def _store_files(self, answer: _Answer) -> None:
-        """A file that cannot be stored does not stop the others."""
+        """Store all files. One that cannot be stored does not stop the others."""
         configured = answer.recognised.configured
         waiting = deque((*answer.recognised.files, *answer.captured))
         try:
@@ -482,7 +482,8 @@ class Router:
         if may_have_long_text:
             previews = await self._store_long_texts(routed, answer, durability)
 
-        if not has_files or (is_large and "" not in answer.stored):
+        is_needed_beside_files = is_large and "" not in answer.stored
+        if not has_files or is_needed_beside_files:
             ref = await self._store.put_bytes(
                 encoded,
                 mime_type="application/json",

@@ -71,11 +71,7 @@ class Attempts:
                 reply = await self._send_once(call, attempt_id, deadline)
                 if reply.relists:
                     await self._connection.relist_capabilities()
-                data = answered_data(reply.payload, call.capability)
-                warning = unknown_members_warning(reply.payload)
-                if warning is not None:
-                    reply.warnings = (*reply.warnings, warning)
-                return reply, data
+                return reply, _checked_data(reply, call.capability)
             except ABPError as error:
                 if _is_deadline_error(error, deadline):
                     # Both sides keep the deadline: the error must not depend on which was first (docs/protocol.md 3.4).
@@ -156,10 +152,10 @@ class Attempts:
             return 0.0
         return backoff_delay(attempt)
 
-    async def _initialize_once(self, handshakes: int, deadline: float) -> None:
-        """Repeat the handshake, unless another call has repeated it since the count was ``handshakes``."""
+    async def _initialize_once(self, known_handshakes: int, deadline: float) -> None:
+        """Repeat the handshake, unless another call has repeated it since there were ``known_handshakes``."""
         async with self._initializing:
-            if self._handshakes == handshakes:
+            if self._handshakes == known_handshakes:
                 await self._handshake.initialize(_seconds_left(deadline))
                 self._handshakes += 1
 
@@ -191,6 +187,15 @@ class Attempts:
 
 def _seconds_left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
+
+
+def _checked_data(reply: Message, capability: str) -> object:
+    """Return the data of an answer, or raise the app's error. Members that ABP does not have add a warning."""
+    data = answered_data(reply.payload, capability)
+    warning = unknown_members_warning(reply.payload)
+    if warning is not None:
+        reply.warnings = (*reply.warnings, warning)
+    return data
 
 
 def _is_deadline_error(error: ABPError, deadline: float) -> bool:

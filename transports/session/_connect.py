@@ -251,7 +251,8 @@ def _guard_for(
 ) -> Guard | None:
     """Return the guard of a session, or ``None`` if the settings file neither describes its app nor has secrets."""
     replays_recording = target.lower().startswith("replay:")
-    if app is None and (not secrets or replays_recording):
+    uses_secrets = bool(secrets) and not replays_recording
+    if app is None and not uses_secrets:
         return None
 
     guard = Guard(

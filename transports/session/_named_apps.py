@@ -128,7 +128,8 @@ def secrets_for(file: ConfigFile, user: str | None) -> Secrets:
 
 
 def _trusted_tables(file: ConfigFile) -> AppTables | None:
-    if not file.trusted or file.path is None or not (file.table("apps") or file.table("secrets")):
+    has_tables = file.table("apps") or file.table("secrets")
+    if not file.trusted or file.path is None or not has_tables:
         return None
     from ._app_tables import AppTables  # late: it loads pydantic, and most programs describe no app
 

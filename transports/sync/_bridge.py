@@ -203,7 +203,7 @@ class _LoopThread(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """The error of a failed start is for :meth:`start_and_wait`."""
+        """Run the loop in this thread. The error of a failed start is kept for :meth:`start_and_wait`."""
         serving = self._serve()
         try:
             # On Windows the policy of a notebook may make loops that start no processes.

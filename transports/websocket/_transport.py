@@ -124,8 +124,6 @@ def _redirect_address(url: str, location: str) -> str:
 
 def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     address = redact_url(url)
-    # Reasons that OpenSSL reports for an answer without TLS.
-    no_tls = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
     match error:
         case InvalidStatus():
             return _status_error(address, error.response.status_code)
@@ -138,13 +136,8 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             return ConnectFailed(f"{address} did not answer in HTTP/1.1, as a WebSocket does{_doubt_address(address)}")
         case TimeoutError():
             return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
-        case ssl.SSLError() if error.reason in no_tls:
-            return ConnectFailed(f"{address} does not speak TLS as wss:// says ({error.reason}); try ws://")
         case ssl.SSLError():
-            advice = "give an ssl= context that it accepts"
-            if isinstance(error, ssl.SSLCertVerificationError):
-                advice = "give an ssl= context that trusts its certificate"
-            return ConnectFailed(f"{address}: {error.reason or 'TLS failed'}; {advice}")
+            return _tls_error(address, error)
         case socket.gaierror() if error.errno == socket.EAI_NONAME:
             return ConnectFailed(f"cannot connect to {address}: the host name is not known; correct the address")
         case OSError():
@@ -174,6 +167,16 @@ def _doubt_address(address: str) -> str:
     # A server with TLS answers a request without it with status 400, or with bytes of TLS.
     alternative = ", or does it need wss://" if address.startswith("ws:") else ""
     return f"; is that the address of its WebSocket{alternative}?"
+
+
+def _tls_error(address: str, error: ssl.SSLError) -> ConnectFailed:
+    # What OpenSSL reports for an answer without TLS.
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG"):
+        return ConnectFailed(f"{address} does not speak TLS as wss:// says ({error.reason}); try ws://")
+    advice = "give an ssl= context that it accepts"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = "give an ssl= context that trusts its certificate"
+    return ConnectFailed(f"{address}: {error.reason or 'TLS failed'}; {advice}")
 
 
 def _status_error(address: str, status: int) -> ConnectFailed:
@@ -480,7 +483,8 @@ class WebSocketTransport(Transport):
     def _note_refusal(self, closed: ConnectionClosed) -> None:
         """If the app has closed the connection because of the size of a request, that was the largest under way."""
         is_for_size = closed.rcvd is not None and closed.rcvd.code == CloseCode.MESSAGE_TOO_BIG
-        if not is_for_size or _is_closed_here(closed) or self._refusal is not None or not self._sizes:
+        is_by_app = is_for_size and not _is_closed_here(closed)
+        if not is_by_app or self._refusal is not None or not self._sizes:
             return
         request_id, size = max(self._sizes.items(), key=itemgetter(1))
         self._refusal = _Refusal(

@@ -383,9 +383,11 @@ class LocalStore(ArtifactStore):
             os.close(fd)
 
         # Windows cannot rename an open file.
-        was_read = has_size and position == end
+        is_intact = has_size and position == end
         reads_whole = end - start == ref.size_bytes
-        if was_read and (not reads_whole or digest.hexdigest() == ref.sha256):
+        if is_intact and reads_whole:
+            is_intact = digest.hexdigest() == ref.sha256
+        if is_intact:
             return
         if self._blobs.quarantine(ref.sha256):
             raise damaged(ref, "its content no longer matches its hash and was put into quarantine")

@@ -480,7 +480,7 @@ class IndexedCatalog(Catalog):
         await self._update_index(key, self._index.remove(key, announced))
 
     async def repair_entry(self, key: str) -> None:
-        await self._correct([key], always=True)
+        await self._correct_rows([key], even_if_equal=True)
 
     async def touch(self, key: str) -> None:
         with suppress(StoreUnavailable):
@@ -558,17 +558,17 @@ class IndexedCatalog(Catalog):
         wrong: list[str] = []
         async for rows in self._index.keys():
             unlisted = [key for key in rows if key not in listed]
-            wrong += await self._correct(unlisted)
+            without_object = await self._correct_rows(unlisted)
             # A row that lost its metadata may have kept its ETag.
             damaged = [key for key, is_readable in rows.items() if key in listed and not is_readable]
-            await self._correct(damaged, always=True, unreadable=unreadable)
-            wrong += damaged
+            await self._correct_rows(damaged, even_if_equal=True, unreadable=unreadable)
+            wrong += [*without_object, *damaged]
         return wrong
 
-    async def _correct(
-        self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None
+    async def _correct_rows(
+        self, keys: Sequence[str], *, even_if_equal: bool = False, unreadable: list[str] | None = None
     ) -> list[str]:
-        """Correct the rows whose ETags differ from those of their objects, or all with ``always``. Returns the ids
+        """Correct the rows whose ETags differ from those of their objects, or all ``even_if_equal``. Returns the ids
         without an object. Ids whose object cannot be read are added to ``unreadable``."""
         gone: list[str] = []
         for start in range(0, len(keys), LIMITS.page):
@@ -580,7 +580,7 @@ class IndexedCatalog(Catalog):
             gone += missing
 
             changed = records
-            if not always:
+            if not even_if_equal:
                 # Without an ETag of the object, nothing can be compared.
                 changed = [
                     record for record in records if not record.e_tag or e_tags.get(record.metadata.id) != record.e_tag
@@ -615,7 +615,7 @@ class IndexedCatalog(Catalog):
                 await self.compare()
 
             unsettled = await self._index.unsettled_ids(LIMITS.interval)
-            await self._correct([*missed, *unsettled])
+            await self._correct_rows([*missed, *unsettled])
             await self._index.drop_old_announcements(LIMITS.given_up)
             await self._correct_noted_changes()
             self._caught_up = started
@@ -624,7 +624,7 @@ class IndexedCatalog(Catalog):
     async def _correct_noted_changes(self) -> None:
         """Correct the rows of changes that other machines noted in the bucket, and remove the old notes."""
         notes = [note async for note in self._bucket.list(_UNINDEXED)]
-        await self._correct([note.key.removeprefix(_UNINDEXED) for note in notes])
+        await self._correct_rows([note.key.removeprefix(_UNINDEXED) for note in notes])
         for note in notes:
             if time.time() - note.modified.timestamp() > LIMITS.given_up:
                 await self._bucket.delete(note.key)

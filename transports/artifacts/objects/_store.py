@@ -285,11 +285,8 @@ class ObjectStore(ArtifactStore):
         used = await self._catalog.contents() if old_blobs else set()
         # Unreadable metadata may name any content that begins with the digits of its id.
         perhaps_used = tuple(_content_prefix(key) for key in report.unreadable)
-        return [
-            Removal("content", blob.key, blob.size, "orphan")
-            for blob in old_blobs
-            if not (blob.key in used or blob.key.startswith(perhaps_used) or self._reading[blob.key])
-        ]
+        unused = [blob for blob in old_blobs if blob.key not in used and not blob.key.startswith(perhaps_used)]
+        return [Removal("content", blob.key, blob.size, "orphan") for blob in unused if not self._reading[blob.key]]
 
     async def reindex(self) -> ReindexReport:
         if not isinstance(self._catalog, IndexedCatalog):

@@ -293,7 +293,8 @@ async def status_error(
     401, 403 and 404 after ``expires_at``."""
     status = response.status
     late = request.seconds_past_expiry()
-    if status == 410 or (late is not None and status in (401, 403, 404)):
+    is_refused_late = late is not None and status in (401, 403, 404)
+    if status == 410 or is_refused_late:
         return url_expired(display_url, late, status)
 
     details: dict[str, object] = {"url": display_url, "status": status}

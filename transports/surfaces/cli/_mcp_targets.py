@@ -274,6 +274,7 @@ async def _document_of(view: View, uri: str | None, outcomes: Sequence[_ToolOutc
 
 
 def _print_outcome(view: View, document: dict[str, Any], outcomes: Sequence[_ToolOutcome], *, as_json: bool) -> None:
+    """Print results as text or ``as_json`` to stdout, and what went wrong to stderr."""
     if as_json:
         print_warnings(view.result)
     else:
@@ -374,7 +375,7 @@ async def _print_contents(app: Session, uris: Sequence[str], timeout: float | No
 
 
 async def _print_changes(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
-    """Resources are printed after a reconnection too, since a notification may have been lost meanwhile."""
+    """Print resources now, after each change, and after a reconnection: a notification may have been lost."""
     async with app.events() as events:
         for uri in uris:
             await app.resources.subscribe(uri, timeout=timeout)

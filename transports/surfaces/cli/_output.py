@@ -354,8 +354,8 @@ def _print_value(value: object) -> None:
 
 
 def _usage_message(error: Exception) -> str:
-    """The parser writes ``No such option: --jsn``, ``Missing argument 'CAPABILITY'.`` or ``No such command 'cal'. Did
-    you mean 'call'?``, for example."""
+    """Reword an error of the parser, which writes ``No such option: --jsn``, ``Missing argument 'CAPABILITY'.`` or
+    ``No such command 'cal'. Did you mean 'call'?``, for example."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     text = text[:1].lower() + text[1:]
 
@@ -386,7 +386,7 @@ def _usage_message(error: Exception) -> str:
 
 
 def print_error(error: ABPError, prefix: str = "") -> None:
-    """The diff of a replay, the invalid lines of a batch input and the places of evidence get lines of their own."""
+    """Print an error; the diff of a replay, invalid lines of a batch and places of evidence get lines of their own."""
     message = prefix + error.message
     extra_lines = ""
     if error.code == NotRecorded.code:

@@ -152,7 +152,7 @@ class Tools:
         async def call_and_open(call: ToolCall) -> Result:
             view = app.session.open_view(capability, params, **view_options)
             uri = declared.view or capability
-            result, call.opened_view = await _open_view(self._user.apps, app, view, uri, with_picture=with_picture)
+            result, call.opened_view = await _open_and_read(self._user.apps, app, view, uri, with_picture=with_picture)
             return self._user.connections.with_warning_if_reopened(app, result)
 
         return await self._run_call(app, call_and_open)
@@ -409,9 +409,11 @@ def _capability_document(capability: Capability) -> dict[str, object]:
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
-async def _open_view(apps: Apps, opener: App, view: View, uri: str, *, with_picture: bool) -> tuple[Result, App | None]:
-    """Return the result of the call that the view is for, with the files of the view and if wanted a picture of it, and
-    the app. If the call succeeds and its view cannot be shown, return the result with a warning, and ``None``."""
+async def _open_and_read(
+    apps: Apps, opener: App, view: View, uri: str, *, with_picture: bool
+) -> tuple[Result, App | None]:
+    """Return the result of the tool, with the files of its view and if wanted a picture, and the view as an app. If
+    only the tool succeeds, return its result with a warning, and ``None``."""
     try:
         app = await apps.open_view(opener, view, uri)
     except ABPError as error:

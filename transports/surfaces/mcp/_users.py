@@ -147,9 +147,10 @@ class Connections:
         }
 
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
-        """A closed app is opened again with ``open_app``, once for several calls at the same time. Without a ``key``
-        the only closed app is selected if no app is open."""
-        if key in self._apps or (key is None and self._apps):
+        """Return an app; a closed one is opened again with ``open_app``, once for several calls at the same time.
+        Without a ``key`` the only closed app is selected if no app is open."""
+        is_open = bool(self._apps) if key is None else key in self._apps
+        if is_open:
             return self._apps.select(key, capability)
 
         closed = await self.arguments_of_closed_apps()
