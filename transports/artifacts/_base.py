@@ -438,7 +438,8 @@ class ArtifactStore(ABC):
     async def _stream(
         self, artifact_id: str, offset: int, length: int | None, chunk_size: int
     ) -> AsyncGenerator[bytes, None]:
-        """The audit log gets one line when the stream ends, with the bytes that were read and the code of an error."""
+        """Stream content, and then write a line to the audit log, with the bytes that were read and the code of an
+        error."""
         if min(offset, length or 0) < 0 or chunk_size < 1:
             raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
         if self.audit:
@@ -575,8 +576,8 @@ class ArtifactStore(ABC):
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
     async def _require_visible(self, artifact_id: str, action: str) -> ArtifactRef:
-        """The audit log records the refused ``action`` and the reason. The caller does not learn the reason: to the
-        caller, an id of another scope is unknown."""
+        """Return an artifact of this scope. The audit log records the refused ``action`` and the reason. The caller
+        does not learn the reason: to the caller, an id of another scope is unknown."""
         reason = None  # none for an error of the store itself
         try:
             ref, stored = await self._stat_artifact(artifact_id)

@@ -503,7 +503,7 @@ class Metadata(msgspec.Struct, frozen=True):
         names: tuple[Name, ...] = (),
         blob: str = "",
     ) -> Metadata:
-        """The time of creation stays that of ``old``, and so does its name, unless another one was suggested."""
+        """Make metadata. ``old`` keeps its time of creation, and its name unless another one was suggested."""
         source = dict(description.source)
         if old and "created" in old.source:
             source["created"] = old.source["created"]

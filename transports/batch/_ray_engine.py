@@ -322,7 +322,7 @@ class RayWorker:
         """Return as soon as the actor has started."""
 
     async def work(self, place: str, make_pool: MakePool, options: RunOptions) -> WorkReport | ABPError:
-        """Errors of this package are returned, because Ray would wrap raised ones."""
+        """Work on the run. Errors of this package are returned, because Ray would wrap raised ones."""
         self._task = asyncio.current_task()
         try:
             async with open_run(place) as ledger:
@@ -464,7 +464,7 @@ class RayEngine:
         return larger_shares + [share] * (actors - remainder)
 
     async def _scale_actors(self, shares: list[RunOptions], backlog: int, end: float) -> None:
-        """``backlog`` is the number of open jobs."""
+        """Start or drain actors for a ``backlog`` of open jobs."""
         unassigned_jobs = backlog
         for number, share in enumerate(shares):
             actor = self._actors.get(number)

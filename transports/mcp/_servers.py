@@ -98,7 +98,7 @@ def network_variables() -> dict[str, str]:
 def http_client(
     server: HttpServer, client_type: type[httpx2.AsyncClient] | None = None, **options: Any
 ) -> httpx2.AsyncClient:
-    """Answers must come uncompressed, since a small body could inflate to any size.
+    """Make a client. Answers must come uncompressed, since a small body could inflate to any size.
 
     Raises :class:`~transports.errors.UsageError` for a header that cannot be sent, and
     :class:`~transports.errors.ConnectFailed` for an unusable environment, such as a SOCKS proxy without its package.

@@ -129,7 +129,7 @@ def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
 
 
 async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> AsyncGenerator[bytes | MessageEnds, None]:
-    """A server that has closed its stdout gets a second to end."""
+    """Yield lines of stdout. A server that has closed it gets a second to end."""
     stdout = process.stdout
     assert stdout is not None
     reader = LineSplitter(max_bytes)

@@ -308,7 +308,7 @@ def _validate_tool(tool: Mapping[str, Any]) -> types.Tool | None:
 
 
 def _repair_schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """PHP writes ``[]`` for no properties. A schema that is too deep for the SDK becomes empty."""
+    """Repair a schema: PHP writes ``[]`` for no properties. One that is too deep for the SDK becomes empty."""
     declared = tool.get(key)
     if not isinstance(declared, dict):
         return {}

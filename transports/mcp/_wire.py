@@ -399,10 +399,10 @@ def _declares_string(schema: Mapping[str, object], path: Place) -> bool:
 
 
 def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
-    """``data`` is the structured content, with the content blocks under ``content``, except those that it repeats (MCP
-    "Structured Content"). If it has a field of that name too, or is not an object (protocol 2026-07-28), both are kept
-    side by side. A failed tool's content other than text is the ``data`` beside its error. Raises
-    :class:`~transports.errors.ProtocolError` if the blocks are not a list.
+    """Convert a tool's result. ``data`` is the structured content, with the content blocks under ``content``, except
+    those that it repeats (MCP "Structured Content"). If it has a field of that name too, or is not an object (protocol
+    2026-07-28), both are kept side by side. A failed tool's content other than text is the ``data`` beside its error.
+    Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list.
     """
     blocks = result.get("content") or []
     structured = result.get("structuredContent")

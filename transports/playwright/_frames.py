@@ -221,7 +221,7 @@ class FrameContexts:
         self._add_document(event["executionContextId"], event["object"])
 
     def _add_document(self, number: int, remote: Mapping[str, Any]) -> None:
-        """``number`` is that of the context, ``remote`` the agent as CDP's ``RemoteObject``."""
+        """Add a document by the ``number`` of its context, with its agent, ``remote``, as CDP's ``RemoteObject``."""
         root = self._root
         object_id = remote.get("objectId")
         context = self._contexts.get(number)

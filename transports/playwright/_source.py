@@ -73,8 +73,8 @@ class Tab:
         return self.browser is not None and not self.browser.attached
 
     async def set_permissions(self, agent: PageAgent, granted: Collection[str]) -> None:
-        """The browser never prompts, for any origin. Contexts of the caller or of an attached browser are left as they
-        are.
+        """Grant these permissions and deny all others, so that the browser never prompts, for any origin. Contexts of
+        the caller or of an attached browser are left as they are.
         """
         if self.browser is None or not self.shares_disk or agent.channel.cdp is None:
             return

@@ -107,7 +107,7 @@ def _cut_text(text: str, chars: int, suffix: str) -> str:
 
 
 def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
-    """``room`` fits ``value``, or is at least :data:`_MIN_VALUE`."""
+    """Cut a value to ``room``, which it fits already, or which is at least :data:`_MIN_VALUE`."""
     if _fits(value, room):
         return value
     if isinstance(value, dict):

@@ -168,9 +168,10 @@ class ParsedTexts(NamedTuple):
 def parse_text_blocks(
     data: Mapping[str, object], rules: Sequence[FieldRule], heuristics: Heuristics | None
 ) -> ParsedTexts:
-    """Servers answer structured results as text (docs/requirements.md R2-3.3), and SDKs wrap the text of a tool as
-    ``{"result": text}``. A text becomes a tree only if the tree holds a file; then a copy of ``data`` is returned.
-    Field rules begin at the top, at ``structuredContent`` and at each such tree."""
+    """Parse texts that are JSON: servers answer structured results as text (docs/requirements.md R2-3.3), and SDKs wrap
+    it as ``{"result": text}``. A text becomes a tree only if the tree holds a file; then a copy of ``data`` is
+    returned. Field rules begin at the top, at ``structuredContent`` and at each such tree.
+    """
     roots: list[Place] = [()]
     steps: list[Step] = []
     trees: dict[Place, object] = {}

@@ -382,7 +382,7 @@ class Result:
         return self.data is None and not self.artifacts
 
     def _truncation(self, room: int) -> JSONValue:
-        """A path that leaves no room for data is left out."""
+        """Describe what was cut, without a path that leaves no room for data."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
         ref = None
         if "" not in self.inline_fields:
@@ -425,7 +425,7 @@ class Result:
         return shown
 
     def _summary_lines(self, answer: str | None, *, with_answer: bool) -> list[str]:
-        """``answer`` is the data as JSON if it is small."""
+        """Return the lines of a summary; ``answer`` is the data as JSON if it is small."""
         lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
         if answer is not None and with_answer:
             lines.append(answer)

@@ -205,7 +205,7 @@ async def _discover_cleaned(
 def _make_transport(
     target: str, options: Mapping[str, Any], settings: Settings, sampling: bool, resolved: Mapping[str, object]
 ) -> Transport:
-    """``resolved`` replaces options that hold secrets. ``sampling`` is true if there is a handler for questions."""
+    """Make a transport. ``resolved`` replaces options that hold secrets. With ``sampling`` questions are handled."""
     transport = options.get("transport", "auto")
     session_options = ("transport", "headless", "timeout")
     request_options: dict[str, object] = {}

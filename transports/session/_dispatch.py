@@ -259,7 +259,8 @@ class Questions:
         self._waiting = 0
 
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """An exception of the handler declines. An answer that does not fit is an error for the app and the caller."""
+        """Ask the handler, which declines by raising. An answer that does not fit is an error for the app and the
+        caller."""
         if self._handler is None:
             answer = default_answer(request)
             if answer.get("success") is not True:
@@ -296,7 +297,7 @@ class Questions:
             self._waiting -= 1
 
     async def _run_handler(self, handler: OnElicitation, request: ElicitationRequest) -> object:
-        """A plain function may return long after its question has timed out, so its thread releases the slot."""
+        """Run the handler in its slot. The thread of a plain function releases it, perhaps long after the timeout."""
         if inspect.iscoroutinefunction(handler):
             try:
                 return await invoke(handler, request)

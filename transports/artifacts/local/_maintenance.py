@@ -61,7 +61,7 @@ class Strays:
         return [*intended.values(), *filter(self._has_no_artifact, others)]
 
     def _list_by_content(self, used: Container[str], known_names: Container[str]) -> list[Stray]:
-        """``used`` are the hashes that metadata has."""
+        """Find names of the store's content besides ``known_names``. ``used`` are the hashes that metadata has."""
         links: dict[tuple[int, int], str] = {}
         # Unused content without links, by its size and the time of its last change.
         copies: dict[tuple[int, int], str] = {}

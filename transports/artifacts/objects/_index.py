@@ -228,7 +228,7 @@ class StoreIndex:
         await self._run(work)
 
     async def apply_differences(self, records: Sequence[Indexed], gone: Iterable[str], e_tags: dict[str, str]) -> None:
-        """A row whose ETag is no longer the one in ``e_tags`` stays: a writer changed it since."""
+        """Correct rows, but not one whose ETag is no longer that in ``e_tags``: a writer changed it since."""
         new = [record for record in records if record.metadata.id not in e_tags]
         changed = [record for record in records if record.metadata.id in e_tags]
         dropped = [key for key in gone if key in e_tags]
@@ -362,7 +362,7 @@ class StoreIndex:
     # --- the tables ---------------------------------------------------------------------------------------------------
 
     async def _run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
-        """``work`` gets the number of this store. With ``built``, raises :class:`NotBuilt` before the first
+        """Run ``work`` with the number of this store. With ``built``, raises :class:`NotBuilt` before the first
         comparison."""
         # One at a time: callers that wait must not try a database that is down, too.
         async with self._turn:
@@ -425,7 +425,7 @@ class StoreIndex:
         return bool(cursor.fetchall())
 
     def _run_with_store_number(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
-        """The number is read each time, because recreated tables have other numbers."""
+        """Read the number each time, because recreated tables have other numbers."""
         cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         rows = cursor.fetchall()
         if not rows:

@@ -172,7 +172,7 @@ class ObjectStore(ArtifactStore):
         await self._catalog.touch(artifact_id)
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """Content that is replaced meanwhile stays until its last reader is done."""
+        """Stream a range. Content that is replaced meanwhile stays until its last reader is done."""
         blob = await self._content_of(ref.id)
         self._reading[blob] += 1
         digest = hashlib.sha256()

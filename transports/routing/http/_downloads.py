@@ -422,7 +422,7 @@ class Transfer:
     # --- bodies -------------------------------------------------------------------------------------------------
 
     async def _stage_body(self, answer: _Answer, coding: str | None, end: int | None) -> Fetched:
-        """``end`` is the position in the file after the last byte of a part."""
+        """Write the body. ``end`` is the position in the file after the last byte of a part."""
         representation = self.representation
         assert representation is not None
         expected = self.request.size

@@ -45,8 +45,9 @@ def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
 def cookies_after_redirect(
     cookies: Mapping[str, str], response: aiohttp.ClientResponse, source: Target, target: Target
 ) -> dict[str, str]:
-    """``cookies`` were set by the redirects that led to ``source``. Some servers redirect until their cookie comes
-    back. No cookie is sent after a step to another origin."""
+    """Return the cookies for ``target``: those of earlier redirects and of this one, as some servers redirect until
+    their cookie comes back. None is sent after a step to another origin.
+    """
     if target.origin != source.origin:
         return {}
     received = {name: morsel.coded_value for name, morsel in response.cookies.items()}

@@ -118,8 +118,9 @@ def _basic_authorization(parts: SplitResult) -> str | None:
 
 
 def resolve_redirect(source: Target, location: str) -> Target:
-    """``location`` may also be a link on a page. Raises :class:`BadUrl` for user info, and for a step from https: to
-    http:."""
+    """Resolve a redirect, or a link on a page. Raises :class:`BadUrl` for user info, and for a step from https: to
+    http:.
+    """
     target = parse(location, str(source.url))
     if target.authorization:
         raise BadUrl("it holds user info")
@@ -155,8 +156,7 @@ def origin_of(base_url: str | None) -> Origin | None:
 
 
 def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
-    """``extra`` are credentials. With ``keep`` (after a redirect), names that the query has already keep their
-    values."""
+    """Add credentials. With ``keep`` (after a redirect), names that the query has already keep their values."""
     present = parse_qsl(url.raw_query_string, keep_blank_values=True)
     present_names = {name for name, _ in present}
     missing: list[tuple[str, str]] = []

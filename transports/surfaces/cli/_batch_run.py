@@ -189,8 +189,8 @@ def _on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: st
 async def _run_jobs(
     ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
-    """The first signal lets running jobs end. Return the exit status, and the engine's report on its browsers.
-    ``metrics`` is the HOST:PORT to serve metrics at meanwhile."""
+    """Run until done, or until a signal, which lets running jobs end. Return the exit status, and the engine's report
+    on its browsers. ``metrics`` is the HOST:PORT to serve metrics at meanwhile."""
     loop = asyncio.get_running_loop()
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
@@ -284,7 +284,7 @@ def _print_first_errors(codes: Mapping[str, int], first_errors: Mapping[str, Map
 
 
 def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
-    """``run`` is the run's folder, if a command can name it."""
+    """Advise on what is left to do. ``run`` is the run's folder, if a command can name it."""
     if counts.get("queued") or counts.get("leased"):
         return "To resume: the same `abp batch run` command"
     if counts.get("failed"):

@@ -189,8 +189,8 @@ def params_for(params: Params, app: Session, capability: str) -> dict[str, objec
 
 
 def routing_of_options(preset: str | None, options: Sequence[str] | None) -> RoutingConfig | str | None:
-    """A dot in a key leads into a table, and a value is JSON, otherwise text. The options override the settings file
-    or, if there is one, the preset."""
+    """Read options ``KEY=VALUE``: a dot in a key leads into a table, a value is JSON, otherwise text. They override the
+    settings file or, if there is one, the preset."""
     if not options:
         return preset
     from ...routing._policy import RoutingConfig
@@ -274,7 +274,7 @@ class _Caller:
         self._bar = ProgressBar(capability)
 
     def read_and_call(self) -> Coroutine[object, object, int]:
-        """Stdin may be waited for before this returns, outside the event loop."""
+        """Read the parameters, perhaps from stdin, outside the event loop. The returned coroutine makes the call."""
         require_writable_file(self._options.record)
         params = self._options.params.read()
         if self._options.each is None:

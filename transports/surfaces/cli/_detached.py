@@ -234,7 +234,7 @@ class ServerClient:
         return await self._request("DELETE", f"/calls/{quote(call, safe='')}")
 
     async def _request(self, method: str, path: str, *, wait: float = 0.0, **options: Any) -> dict[str, Any]:
-        """``wait`` are the seconds that the server may take besides the timeout."""
+        """Request JSON. ``wait`` are the seconds that the server may take besides the timeout."""
         seconds = 30.0
         timeout = aiohttp.ClientTimeout(total=None, sock_read=seconds + wait, sock_connect=seconds)
         try:

@@ -279,7 +279,7 @@ def init_config(
 def _write_project(
     kind: str, folder: Path, next_steps: str, *, as_json: bool, target: str = _TARGET, allow_files: bool = False
 ) -> int:
-    """``target`` replaces that of the templates. With ``allow_files`` the folder may have other files."""
+    """Copy templates, with ``target`` in them. With ``allow_files`` the folder may have other files."""
     is_new_or_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     if not allow_files and not is_new_or_empty:
         raise UsageError(f"{folder} exists and is not an empty folder; name a new one")

@@ -326,7 +326,7 @@ class ConnectionOptions:
     ] = False
 
     def connection(self, *, evidence: str = "") -> ConnectOptions:
-        """``--attach`` runs an event loop to find the browser, so this must not be called in one."""
+        """Return the options. It must not be called in an event loop: ``--attach`` runs one to find the browser."""
         from ...session._evidence import read_evidence  # late: `abp --help` need not wait for it
 
         options: dict[str, object] = {
@@ -504,7 +504,7 @@ class ParamOptions:
 
 
 def read_file(path: str, source: str) -> BinaryData:
-    """It must be a regular file: a pipe has no size and cannot be read twice. ``source`` stands in messages."""
+    """Open a regular file: a pipe has no size and cannot be read twice. ``source`` stands in messages."""
     file = Path(path)
     if file.exists() and not file.is_file():
         raise UsageError(f"{source}: {path} is not a regular file; name one, or save its content to one first")

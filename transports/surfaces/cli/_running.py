@@ -108,7 +108,7 @@ _DEFAULTS = {
 
 
 def configure_telemetry() -> None:
-    """Do nothing in a program that ``opentelemetry-instrument`` started, which has done it."""
+    """Set up OpenTelemetry if its variables ask for it, unless ``opentelemetry-instrument`` has done it."""
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
         return

@@ -44,8 +44,8 @@ class ArtifactDescriber:
     as_resources: bool = True
 
     def meta(self, ref: ArtifactRef) -> Fields:
-        """It has at most five warnings of the artifact's call. ``readOnlyHint`` and ``idempotentHint`` mean that
-        reading changes nothing and may be repeated; MCP has no such annotations for resources."""
+        """Return what a client should know before it reads, with five warnings of the artifact's call at most. MCP has
+        the annotations ``readOnlyHint`` and ``idempotentHint`` for tools only, not for resources."""
         advice = [_reading_advice(ref)] if self.is_large(ref) else []
         meta: Fields = {
             "size_bytes": ref.size_bytes,

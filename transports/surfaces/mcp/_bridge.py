@@ -493,7 +493,7 @@ def _add_telemetry(server: Server[None]) -> None:
 
 
 async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """A trace in ``_meta`` takes precedence, since the SDK's span, which continues it, is inside."""
+    """Continue the trace in the headers. One in ``_meta`` has precedence: the SDK's span, inside this, continues it."""
     headers: Mapping[str, str] = {}
     if ctx.request is not None and is_tracing():
         headers = ctx.request.headers

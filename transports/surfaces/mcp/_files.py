@@ -54,9 +54,9 @@ async def with_files(
     options: Options,
     capability: Capability,
 ) -> dict[str, object]:
-    """The ``files`` are described as :data:`._tool_list.FIXED_TOOLS` says. The place of each is its ``param``, by
-    default the only parameter for a file that the capability declares, or else an item of the list ``files``. Errors of
-    :func:`~transports.routing.accept_files` have ``details["argument"]``."""
+    """Add ``files``, described as :data:`._tool_list.FIXED_TOOLS` says, to the parameters. The place of each is its
+    ``param``, by default the only parameter for a file that the capability declares, or else an item of the list
+    ``files``. Errors of :func:`~transports.routing.accept_files` have ``details["argument"]``."""
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
 

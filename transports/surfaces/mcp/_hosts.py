@@ -33,8 +33,8 @@ _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
-    """An extension is a program, so a model cannot choose any but those among the operator's ``apps``. ``value`` is a
-    folder if ``argument`` is ``extensionPath``, else an id. Blocks."""
+    """Return the target of an extension: it is a program, so a model cannot choose any but those among the operator's
+    ``apps``. ``value`` is a folder if ``argument`` is ``extensionPath``, else an id. Blocks."""
     folders: dict[str, Path] = {}
     for target in apps:
         with suppress(UsageError):
@@ -61,8 +61,8 @@ def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
 
 
 def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
-    """A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``. With ``allowed``
-    ``("*",)`` and nothing blocked, any URL passes."""
+    """Refuse a URL by its host. A pattern is for a host, or for a host with a port: ``*.example.com``,
+    ``127.0.0.1:8000``. With ``allowed`` ``("*",)`` and nothing blocked, any URL passes."""
     if tuple(allowed) == ("*",) and not blocked:
         return
     host, port = _host_and_port(url)

@@ -83,9 +83,9 @@ def security_for(host: str, public_url: str | None = None) -> TransportSecurityS
 
 
 def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
-    """Every request needs a bearer token of ``users`` (token to user) or a signed token. With signed tokens the bridge
-    is an OAuth resource server and publishes its issuer and scopes (RFC 9728). ``exposition`` is served at
-    ``/metrics``, behind the same checks."""
+    """Make the application, in which every request needs a bearer token of ``users`` (token to user) or a signed token.
+    With signed tokens the bridge is an OAuth resource server and publishes its issuer and scopes (RFC 9728).
+    ``exposition`` is served at ``/metrics``, behind the same checks."""
     options = bridge.options
     if options.public_url is not None:
         url = options.public_url + PATH
@@ -335,8 +335,9 @@ async def serve_app(
     connections: Connections | None = None,
     max_sessions: int | None = None,
 ) -> None:
-    """``make`` returns the application for its URL. ``on_started`` is called with the URL, and ``running`` is open
-    while the application is served. A user may have ``max_sessions`` with a handshake (100 by default)."""
+    """Serve an application. ``make`` returns the application for its URL. ``on_started`` is called with the URL, and
+    ``running`` is open while the application is served. A user may have ``max_sessions`` with a handshake (100 by
+    default)."""
     if connections is None:
         connections = Connections()
     with _listen(host, port) as listening:

@@ -283,8 +283,8 @@ OPEN_VIEW = "abp_open_view"
 
 
 def fixed_tools(options: Options) -> dict[str, Tool]:
-    """Without ``enable_file_tools`` there are no tools for artifacts, and no call takes ``files``. With
-    ``export_roots`` ``abp_read_artifact`` may write a file, so it is not marked as read-only."""
+    """Return the tools of the bridge. Without ``enable_file_tools`` none is for artifacts, and no call takes ``files``.
+    With ``export_roots`` ``abp_read_artifact`` may write a file, so it is not marked as read-only."""
     tools = dict(FIXED_TOOLS)
     if options.export_roots:
         tools["abp_read_artifact"] = tools["abp_read_artifact"].model_copy(

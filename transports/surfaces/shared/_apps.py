@@ -308,9 +308,10 @@ async def pooled(
     config: Path | None = None,
     headless: bool | None = None,
 ) -> AsyncIterator[Connect]:
-    """Sessions with pages share ``browsers``, each with a context of its own; without a number, ``connect`` itself is
-    yielded. ``config`` is the settings file that ``connect`` reads. ``headless`` applies to all sessions: one with
-    another value, or with a browser of its own, raises :class:`~transports.errors.UsageError`."""
+    """Yield a function that connects as ``connect`` does, but whose sessions with pages share ``browsers``, each with a
+    context of its own; without a number it is ``connect`` itself. ``config`` is the settings file that ``connect``
+    reads. ``headless`` applies to all sessions: one with another value, or with a browser of its own, raises
+    :class:`~transports.errors.UsageError`."""
     if browsers is None:
         yield connect
         return

@@ -276,7 +276,7 @@ class _Repair:
     names: Mapping[str, str]
 
     def repair(self, schema: object, depth: int = 0) -> Schema:
-        """A value that is no schema, or is nested too deeply, becomes an empty schema, which allows anything."""
+        """Repair a schema. What is none, or is nested too deeply, becomes an empty one, which allows anything."""
         if schema is False:
             return {"not": {}}
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:

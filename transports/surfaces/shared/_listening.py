@@ -49,7 +49,7 @@ async def listening(
 
 
 def parse_address(text: str, option: str, public_url: str | None = None) -> tuple[str, int]:
-    """Only the loopback is allowed unless a proxy has a ``public_url``, since the kit's servers do not support TLS."""
+    """Read HOST:PORT of the loopback; others need a proxy with a ``public_url``, as the kit's servers have no TLS."""
     address, _, port = text.rpartition(":")
     host = address.strip("[]")
     is_port = port.isascii() and port.isdigit() and int(port) <= 65535

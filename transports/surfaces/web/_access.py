@@ -212,7 +212,7 @@ class Access:
     # --- tokens and cookies -------------------------------------------------------------------------------------------
 
     def authorized(self, handler: AuthorizedHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Requests without a valid token or cookie get 401; a visitor with too many running requests gets 429."""
+        """Refuse requests without a valid token or cookie (401), and a visitor with too many running requests (429)."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             visitor = self._identify_visitor(request)
@@ -312,7 +312,7 @@ class Access:
         return response
 
     async def make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The operator makes a token for the scope in the body, for ``expires`` seconds, by default a day."""
+        """Make a token for the scope in the body, for ``expires`` seconds, by default a day, if the operator asks."""
         visitor.require_operator()
         body = await read_json(request)
         scope = scope_in(body, "tenant", "user", "session")

@@ -86,7 +86,7 @@ class ArtifactRoutes:
             raise
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The cursor ``next`` has id and time of a page's last artifact, so that it stays valid after its removal."""
+        """List a page. ``next`` has id and time of its last artifact, so that it stays valid after its removal."""
         query = request.query
         limit = whole_number(query.get("limit", "100"))
         if not limit:
@@ -124,7 +124,7 @@ class ArtifactRoutes:
         return [ref for ref in reversed(oldest_first) if _matches(ref, query)]
 
     async def _list_cached(self, store: ArtifactStore) -> list_[ArtifactRef]:
-        """``store`` is a part of the whole store, whose listing is cached until it changes: listing 2,000 artifacts
+        """List ``store``, a part of the whole store, whose listing is cached until it changes: listing 2,000 artifacts
         takes 30 times as long as reading the token."""
         if self._parts.store.retention:
             # Artifacts expire without a change of the token.

@@ -55,8 +55,8 @@ class AppRoutes:
         return json_response({"apps": [_app_document(app) for app in visible], "names": names})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """The owner may be another ``tenant`` or ``user``. With ``reuse``, an app that is already connected may be
-        returned, also to other visitors; only the operator may connect a new one."""
+        """Connect an app, perhaps for another ``tenant`` or ``user``. With ``reuse``, an app that is already connected
+        may be returned, also to other visitors; only the operator may connect a new one."""
         body = await read_json(request)
         may_reuse = body.get("reuse") is True
         if not may_reuse:

@@ -182,8 +182,8 @@ _TEXT = {"application/xml", "application/javascript", "application/rtf", "applic
 
 
 def _content_disposition(kind: str, filename: str, mime_type: str) -> str:
-    """The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which every client
-    reads, and also as UTF-8 if it has other characters."""
+    """Name the file. The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which
+    every client reads, and also as UTF-8 if it has other characters."""
     name = safe_filename(filename, fallback="artifact", mime_type=mime_type)
     ascii_name = re.sub(r"[^\x20-\x7e]|[\"\\%]", "_", name)
     header = f'{kind}; filename="{ascii_name}"'
@@ -394,8 +394,8 @@ def _requested_range(request: web.Request, ref: ArtifactRef, modified: datetime 
 
 
 def _parse_range(header: str, size: int) -> range | None:
-    """A range that starts at ``size`` or later cannot be satisfied. Return ``None`` for headers that RFC 9110 §14.2
-    allows a server to ignore: other units, several ranges, invalid syntax."""
+    """Return the bytes of a header; none from ``size`` on can be satisfied. Return ``None`` for headers that RFC 9110
+    §14.2 allows a server to ignore: other units, several ranges, invalid syntax."""
     match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip().replace(" ", ""))
     if match is None:
         return None

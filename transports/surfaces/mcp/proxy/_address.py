@@ -154,7 +154,7 @@ class AddressServer:
         pass  # each message was one request
 
     async def send(self, line: bytes) -> None:
-        """A notification is sent before this returns, and so before the next message."""
+        """Send a message; a notification before this returns, and so before the next message."""
         try:
             message = await read_message(line)
         except ABPError:

@@ -239,9 +239,9 @@ class Exchange:
     # --- to the client ------------------------------------------------------------------------------------------------
 
     async def rewrite_for_client(self, line: bytes | MessageEnds) -> ClientMessage | None:
-        """Return ``None`` for a message that is dropped, such as output that is not a message. ``line`` is only the
-        ends of a message that is over the limit. Raises :class:`~transports.errors.ProtocolError` for an answer that
-        cannot be read, if its request is unknown."""
+        """Rewrite a message; return ``None`` for one that is dropped, such as output that is not a message. ``line`` is
+        only the ends of a message that is over the limit. Raises :class:`~transports.errors.ProtocolError` for an
+        answer that cannot be read, if its request is unknown."""
         if isinstance(line, MessageEnds):
             return self._pass_oversized(line, over_limit(MAX_BYTES, "bytes"))
         try:

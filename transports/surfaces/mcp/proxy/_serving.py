@@ -409,8 +409,8 @@ class Session:
 
 
 def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes:
-    """For a message that cannot be read, return an error with the client's id, the first of ``client_ids``: the client
-    would not recognise an answer with the proxy's id."""
+    """Put the client's ids back. A message that cannot be read becomes an error with the first of ``client_ids``: the
+    client would not recognise an answer with the proxy's id."""
     try:
         fields = fields_of(raw)
         _replace_ids(fields, ("id",), client_ids)
