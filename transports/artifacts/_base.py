@@ -438,7 +438,7 @@ class ArtifactStore(ABC):
     async def _stream(
         self, artifact_id: str, offset: int, length: int | None, chunk_size: int
     ) -> AsyncGenerator[bytes, None]:
-        """Stream content, and then write a line to the audit log, with the bytes that were read and the code of an
+        """Stream content. At its end the audit log gets a line, with the bytes that were read and the code of an
         error."""
         if min(offset, length or 0) < 0 or chunk_size < 1:
             raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")

@@ -445,9 +445,8 @@ async def _replacing_file(path: Path) -> AsyncIterator[IO[bytes]]:
 
 
 def manifest_line(row: Row) -> dict[str, JSONValue]:
-    """Describe a row. ``uri``, ``sha256`` and ``size_bytes`` are of the first file, ``artifacts`` has all. Carried
-    fields of the input follow, as ``carried.NAME`` if the name is taken.
-    """
+    """Describe a row: ``uri``, ``sha256`` and ``size_bytes`` of the first file, ``artifacts`` with all, then the fields
+    carried along from the input, as ``carried.NAME`` if the name is taken."""
     first: Mapping[str, JSONValue] = row.artifacts[0] if row.artifacts else {}
     line: dict[str, JSONValue] = {
         "id": row.job.id,

@@ -79,9 +79,8 @@ def require_ray() -> Any:
 
 
 class RayCluster:
-    """Cluster of Ray. ``address`` is that of a cluster (``auto`` is the cluster of this machine). Without one, a local
-    cluster for ``actors`` actors is started, which ends with this process.
-    """
+    """A cluster at ``address`` (``auto`` is that of this machine). Without one, a local cluster for ``actors`` actors
+    is started, which ends with this process."""
 
     def __init__(self, address: str | None, actors: int) -> None:
         self._ray = require_ray()

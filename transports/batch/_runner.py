@@ -101,7 +101,6 @@ class HostPauses:
         return frozenset(self._until)
 
     def seconds_to_end(self) -> float:
-        """Without a pause, return infinity."""
         now = time.monotonic()
         return min((until - now for until in self._until.values() if until > now), default=math.inf)
 
@@ -251,7 +250,6 @@ class PrefetchedJobs:
 
     @property
     def seconds_left(self) -> float:
-        """Without jobs, this is infinity."""
         if not self._jobs:
             return math.inf
         return self._remaining_wait(self._jobs[0])

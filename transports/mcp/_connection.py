@@ -114,7 +114,6 @@ class Connection:
         self._listening: dict[str, asyncio.Task[None]] = {}
 
     def mark_lost(self, reason: str) -> None:
-        """The first reason is kept."""
         if not self.lost.done():
             self.lost.set_result(reason)
 

@@ -109,7 +109,6 @@ def location_note(current: str, target: str) -> str:
 
 
 def shown_address(url: str) -> str:
-    """Cut the address to 200 characters, without its secrets."""
     return redact_url(url)[:200]
 
 

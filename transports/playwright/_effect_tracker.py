@@ -51,9 +51,9 @@ Detail: TypeAlias = dict[str, JSONValue]
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """A window that the app opened. ``frame`` is its id in CDP, once it is known. ``changed`` is set whenever the
-    window may show something else. ``shown`` is the address whose content was looked at, ``saved`` the download of a
-    PDF there, ``saving`` its output.
+    """A window of the app. ``frame`` is its id in CDP, once it is known. ``changed`` is set whenever it may show
+    something else. ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there,
+    ``saving`` its output.
     """
 
     page: Page
@@ -151,9 +151,8 @@ class _Output:
 
 @dataclass(slots=True, eq=False)
 class CallEffects:
-    """Effects of one call. ``id`` is ``None`` for effects outside any call. ``effects`` holds the first 100,
-    ``overflow`` counts the rest. ``refused`` counts windows, ``dropped`` downloads that were too many, ``given_up``
-    downloads that never began.
+    """Effects of a call, or with ``id`` ``None`` outside any: the first 100, ``overflow`` counts the rest. ``refused``
+    counts windows, ``dropped`` downloads that were too many, ``given_up`` downloads that never began.
     """
 
     id: str | None
@@ -537,8 +536,7 @@ async def _ready(content: BinaryData) -> BinaryData:
 
 
 class Windows:
-    """Windows of the app. They are closed at the end of their call; their content may become an output. their content
-    may become an output.
+    """Windows of the app. They are closed at the end of their call; their content may become an output.
 
     ``take_pdf(guid, name)`` returns the file of a download once it has ended; it is ``None`` if files are not received.
     """

@@ -472,9 +472,8 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
 
 @contextlib.asynccontextmanager
 async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[Page]:
-    """Open a page without a network. A dead proxy swallows every connection and name look-up, also of frames, workers
-    and popups. Only WebRTC would get past it, and is forbidden. With ``fetch``, requests are answered before they reach
-    the proxy.
+    """Open a page without a network: a dead proxy swallows every connection and name look-up, also of frames, workers
+    and popups. WebRTC, which would get past it, is forbidden. With ``fetch``, requests are answered before the proxy.
     """
     browser = tab.page.context.browser if tab.browser is None else tab.browser.playwright
     if browser is None:

@@ -168,10 +168,9 @@ class ParsedTexts(NamedTuple):
 def parse_text_blocks(
     data: Mapping[str, object], rules: Sequence[FieldRule], heuristics: Heuristics | None
 ) -> ParsedTexts:
-    """Parse texts that are JSON: servers answer structured results as text (docs/requirements.md R2-3.3), and SDKs wrap
-    it as ``{"result": text}``. A text becomes a tree only if the tree holds a file; then a copy of ``data`` is
-    returned. Field rules begin at the top, at ``structuredContent`` and at each such tree.
-    """
+    """Parse results in texts, as servers answer them (docs/requirements.md R2-3.3), and SDKs as ``{"result": text}``. A
+    text becomes a tree only if the tree holds a file; then a copy of ``data`` is returned. Field rules begin at the
+    top, at ``structuredContent`` and at each such tree."""
     roots: list[Place] = [()]
     steps: list[Step] = []
     trees: dict[Place, object] = {}

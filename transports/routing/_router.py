@@ -215,9 +215,8 @@ _SMALL = 64 * 1024
 
 @dataclass(slots=True)
 class _Answer:
-    """An answer that is being routed. ``origin`` is the ``source`` of the files. Downloads are on behalf of ``sender``,
-    with their progress to ``on_download``.
-    """
+    """An answer in work. ``origin`` is the ``source`` of the files. Downloads are on behalf of ``sender``, with their
+    progress to ``on_download``."""
 
     capability: str
     origin: Mapping[str, object]

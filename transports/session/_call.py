@@ -54,7 +54,6 @@ class Call:
 
     @property
     def finished_result(self) -> Result:
-        """The result of a call that has succeeded."""
         assert self.result is not None
         return self.result
 

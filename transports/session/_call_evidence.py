@@ -109,13 +109,7 @@ def _encode_beginning(data: object) -> str:
 class EvidenceOfCalls:
     """Recorder of the chosen ``evidence`` around each call of a session; it stores beside the session's ``results``."""
 
-    def __init__(
-        self,
-        evidence: Evidence,
-        transport: Transport,
-        results: Results,
-        streams: EventStreams,
-    ) -> None:
+    def __init__(self, evidence: Evidence, transport: Transport, results: Results, streams: EventStreams) -> None:
         store = results.store
         if isinstance(store, NoneStore):
             raise UsageError(f"{spelled('evidence=')} needs a store that keeps files, not none:")

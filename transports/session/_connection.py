@@ -242,8 +242,7 @@ class Connection:
         await self._emit_difference(previous)
 
     async def on_capabilities_changed(self, change: object) -> None:
-        """Apply a change. Those that arrive while a list is read wait for the next one, so a flood costs a few
-        lists."""
+        """Apply a change. Those that arrive while a list is read wait for the next, so a flood costs a few lists."""
         # An empty change only requests a new list; one request is enough.
         if change or not self._changes:
             self._changes.append(change)

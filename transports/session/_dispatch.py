@@ -259,8 +259,7 @@ class Questions:
         self._waiting = 0
 
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Ask the handler, which declines by raising. An answer that does not fit is an error for the app and the
-        caller."""
+        """Ask the handler, which declines by raising. An answer that does not fit is an error for app and caller."""
         if self._handler is None:
             answer = default_answer(request)
             if answer.get("success") is not True:
@@ -353,9 +352,8 @@ _LIST_CHANGED = "notifications/capabilities/list_changed"
 
 
 class EventDispatcher:
-    """Dispatcher of a transport's events: each goes to its call, its callback and the streams. ``connection`` gets
-    losses, reconnections and changes of capabilities. ``notified`` gets each notification before the callbacks and
-    streams."""
+    """Dispatcher of a transport's events to their call, its callback and the streams. ``connection`` gets losses,
+    reconnections and changes of capabilities; ``notified`` gets each notification before the callbacks and streams."""
 
     def __init__(
         self,

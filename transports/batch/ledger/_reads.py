@@ -269,7 +269,6 @@ class _Ended:
                 self._add_codes(cursor, values)
 
     def _add_times(self, cursor: Cursor, state: State, began: float, values: tuple[str | float, ...]) -> None:
-        """``values`` are those of the query."""
         times = self.succeeded if state is State.SUCCEEDED else self.others
         # round(x - 0.5) rounds down. Databases differ in their casts.
         cursor.execute(

@@ -201,12 +201,7 @@ class RedirectedGet:
 
 
 async def fetch_public(
-    url: str,
-    *,
-    accept: str,
-    timeout: float,
-    max_bytes: int,
-    allow_private: bool = False,
+    url: str, *, accept: str, timeout: float, max_bytes: int, allow_private: bool = False
 ) -> WebResource:
     """Every host must have a public address unless ``allow_private``; the address that is really connected to is
     checked. No credentials are sent, and no cookies but those that redirects set. ``timeout`` in seconds covers all

@@ -45,9 +45,8 @@ def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
 def cookies_after_redirect(
     cookies: Mapping[str, str], response: aiohttp.ClientResponse, source: Target, target: Target
 ) -> dict[str, str]:
-    """Return the cookies for ``target``: those of earlier redirects and of this one, as some servers redirect until
-    their cookie comes back. None is sent after a step to another origin.
-    """
+    """Add new cookies to those of the redirects that led to ``source``: some servers redirect until theirs comes back.
+    No cookie is sent after a step to another origin."""
     if target.origin != source.origin:
         return {}
     received = {name: morsel.coded_value for name, morsel in response.cookies.items()}
@@ -131,7 +130,6 @@ def url_expired(display_url: str, late: float | None, status: int | None = None)
 
 
 def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
-    """``what`` is the evidence, in words."""
     return TooLarge(
         f"{display_url}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
         details={"url": display_url, "limit": limit},

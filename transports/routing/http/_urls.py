@@ -118,9 +118,7 @@ def _basic_authorization(parts: SplitResult) -> str | None:
 
 
 def resolve_redirect(source: Target, location: str) -> Target:
-    """Resolve a redirect, or a link on a page. Raises :class:`BadUrl` for user info, and for a step from https: to
-    http:.
-    """
+    """Resolve a redirect, or a link. Raises :class:`BadUrl` for user info, and for a step from https: to http:."""
     target = parse(location, str(source.url))
     if target.authorization:
         raise BadUrl("it holds user info")

@@ -274,7 +274,6 @@ async def _document_of(view: View, uri: str | None, outcomes: Sequence[_ToolOutc
 
 
 def _print_outcome(view: View, document: dict[str, Any], outcomes: Sequence[_ToolOutcome], *, as_json: bool) -> None:
-    """Print results as text or ``as_json`` to stdout, and what went wrong to stderr."""
     if as_json:
         print_warnings(view.result)
     else:

@@ -372,11 +372,7 @@ def read_token(token: str) -> str:
 
 @asynccontextmanager
 async def limited_store(
-    url: str | None,
-    ttl: str | None,
-    limits: Sequence[str] | None,
-    *,
-    config: Path | None,
+    url: str | None, ttl: str | None, limits: Sequence[str] | None, *, config: Path | None
 ) -> AsyncIterator[ArtifactStore]:
     """Open the store at ``url`` (default: the settings), and apply its retention while the context lasts."""
     from ...artifacts._opening import sweeping

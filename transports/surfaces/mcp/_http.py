@@ -335,9 +335,8 @@ async def serve_app(
     connections: Connections | None = None,
     max_sessions: int | None = None,
 ) -> None:
-    """Serve an application. ``make`` returns the application for its URL. ``on_started`` is called with the URL, and
-    ``running`` is open while the application is served. A user may have ``max_sessions`` with a handshake (100 by
-    default)."""
+    """Serve what ``make`` returns for its URL. ``on_started`` is called with the URL, and ``running`` is open while it
+    is served. A user may have ``max_sessions`` with a handshake (100 by default)."""
     if connections is None:
         connections = Connections()
     with _listen(host, port) as listening:

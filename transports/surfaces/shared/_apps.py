@@ -308,10 +308,9 @@ async def pooled(
     config: Path | None = None,
     headless: bool | None = None,
 ) -> AsyncIterator[Connect]:
-    """Yield a function that connects as ``connect`` does, but whose sessions with pages share ``browsers``, each with a
-    context of its own; without a number it is ``connect`` itself. ``config`` is the settings file that ``connect``
-    reads. ``headless`` applies to all sessions: one with another value, or with a browser of its own, raises
-    :class:`~transports.errors.UsageError`."""
+    """Yield a ``connect`` whose sessions with pages share ``browsers``, each with a context of its own; without a
+    number, ``connect`` itself. ``config`` is the settings file that ``connect`` reads. ``headless`` applies to all
+    sessions: one with another value, or with a browser of its own, raises :class:`~transports.errors.UsageError`."""
     if browsers is None:
         yield connect
         return

@@ -20,7 +20,6 @@ T = TypeVar("T")
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
-    """``option`` is the option for the port."""
     another = f"name another port with {option}, 0 for a free one"
     if error.errno == errno.EADDRINUSE:
         reason = f"port {port} is taken; end the program that listens there, or {another}"
@@ -116,10 +115,9 @@ SLOW_BODY = f"nothing arrived for {_PIECE_TIMEOUT:g} seconds, or too little; sen
 
 
 class Connections:
-    """Connections of a server, with at most three quarters of this process's descriptors. At the limit, a new
-    connection replaces the one that has waited longest for the head of a request. If all connections are serving
-    requests, the new one is closed. Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without
-    end."""
+    """Connections of a server: three quarters of this process's descriptors at most. At the limit, a new connection
+    replaces the one that has waited longest for the head of a request. If all are serving requests, the new one is
+    closed. Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without end."""
 
     def __init__(self) -> None:
         self._limit = _connection_limit()

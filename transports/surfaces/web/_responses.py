@@ -225,7 +225,6 @@ class StoredArtifact:
 
 
 def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
-    """``url`` is a path on this server."""
     source = ref.source
     return {
         "id": ref.id,

@@ -65,9 +65,8 @@ class ServedRun:
 
 
 class ServedRuns:
-    """Batch runs that the server shows. Each of ``places`` is a run's folder, a folder with any number of runs, or a
-    ``postgresql://`` address. ``on_change`` is called with the id and the states of a watched run after they have
-    changed; it may not block."""
+    """Batch runs in ``places``, each a run's folder, a folder with any number of runs, or a ``postgresql://`` address.
+    ``on_change`` is called with the id and the states of a watched run after they have changed; it may not block."""
 
     def __init__(
         self, places: Sequence[str], on_change: Callable[[Mapping[str, object]], object], limits: Limits = LIMITS

@@ -128,9 +128,8 @@ class _Request:
 
 
 class Exchange:
-    """Rewriting of one client's messages. Artifacts are stored in ``scope``, and only these are read. Without one, they
-    are stored under a new session, and those of all sessions are read. ``facts`` may be shared with other clients of
-    the server."""
+    """Messages of one client. Artifacts are stored in ``scope``, and only these are read. Without one, they are stored
+    under a new session, and those of all are read. ``facts`` may be shared with other clients of the server."""
 
     def __init__(self, context: ProxyContext, scope: Scope | None = None, facts: Facts | None = None) -> None:
         self.facts = facts or Facts()

@@ -228,7 +228,7 @@ class _Rewriting:
     def _links(
         self, refs: Sequence[ArtifactRef], block: Mapping[str, object], resource: Mapping[str, object] | None = None
     ) -> list[object]:
-        """Return links to artifacts that have none yet, or texts for a client without such blocks. Links keep the
+        """Link artifacts that have no link yet, or name them to a client without such blocks. Links keep the
         annotations and the ``_meta`` of the ``block`` that they replace, and the ``_meta`` and URI of the ``resource``
         in it."""
         unlinked = [ref for ref in refs if ref.id not in self._linked]
