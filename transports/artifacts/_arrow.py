@@ -178,17 +178,17 @@ def _table_of_dicts(rows: Sequence[Mapping[str, object]], names: Sequence[str]) 
 
 def _read_parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
     """Read a Parquet file. Its metadata may be wrong, so what is decoded is counted again."""
-    with parquet.ParquetFile(file) as opened:
-        metadata = opened.metadata
+    with parquet.ParquetFile(file) as parquet_file:
+        metadata = parquet_file.metadata
         _check_shape(ref, metadata.num_rows, metadata.num_columns)
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         _check_memory(ref, sum(group.total_byte_size for group in groups))
 
-        schema = opened.schema_arrow
+        schema = parquet_file.schema_arrow
         tables: list[pyarrow.Table] = []
         row_count = 0
         size = 0
-        batches = opened.iter_batches(batch_size=LIMITS.batch_rows)
+        batches = parquet_file.iter_batches(batch_size=LIMITS.batch_rows)
         batches_at_once = LIMITS.rows_at_once // LIMITS.batch_rows
         while some_batches := list(islice(batches, batches_at_once)):
             table = pyarrow.Table.from_batches(some_batches, schema=schema).combine_chunks()

@@ -225,17 +225,17 @@ class Evictor:
     async def evict(self, store: ArtifactStore, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
         """Artifacts that were stored again since ``entries`` was read stay."""
         stored_times = {entry.id: entry.stored for entry in entries}
-        removed = []
+        removals = []
         for removal in plan:
             if not await store._delete_artifact(removal.id, stored_times[removal.id]):
                 continue
 
             store._write_audit("evict", id=removal.id, bytes=removal.size_bytes, reason=removal.reason)
-            removed.append(removal)
+            removals.append(removal)
             if store.retention:
                 _notify_of_removal(store.retention, removal)
 
-        return removed
+        return removals
 
 
 def _notify_of_removal(policy: Retention, removal: Removal) -> None:
@@ -398,9 +398,9 @@ class ArtifactStore(ABC):
         file = Path(path)
         defaults: PutOptions = {"filename": file.name}
         with map_os_errors("read a file", file.parent):
-            opened = await in_thread(file.open, "rb", 0)
-        with opened:
-            async with aclosing(pieces_of(opened)) as chunks:
+            stream = await in_thread(file.open, "rb", 0)
+        with stream:
+            async with aclosing(pieces_of(stream)) as chunks:
                 return await self.put_stream(chunks, **(defaults | options))
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -421,8 +421,8 @@ class ArtifactStore(ABC):
 
     async def _list_unexpired(self) -> Sequence[tuple[ArtifactRef, float]]:
         """Return the references of :meth:`list`, each with the time at which it was stored last."""
-        listed = await self._list_artifacts(self.scope)
-        return [(ref, stored) for ref, stored in listed if not self._is_expired(stored, ref.scope)]
+        artifacts = await self._list_artifacts(self.scope)
+        return [(ref, stored) for ref, stored in artifacts if not self._is_expired(stored, ref.scope)]
 
     def open(
         self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
@@ -519,10 +519,10 @@ class ArtifactStore(ABC):
             except ArtifactNotFound:
                 return False
 
-        removed = await self._delete_artifact(artifact_id)
-        if removed:
+        was_removed = await self._delete_artifact(artifact_id)
+        if was_removed:
             self._write_audit("delete", id=artifact_id)
-        return removed
+        return was_removed
 
     async def enforce_retention(self) -> Sequence[Removal]:
         """Remove the artifacts that the retention no longer allows, and return them. Faster than :meth:`gc`."""

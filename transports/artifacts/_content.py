@@ -112,8 +112,8 @@ def measure_file(
 
 
 def clean_namespace(namespace: str) -> str:
-    cleaned = re.sub(r"[^A-Za-z0-9_-]+", "_", namespace[:256]).lstrip("-")[:64]
-    return cleaned if cleaned.strip("_-") else NO_NAMESPACE
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", namespace[:256]).lstrip("-")[:64]
+    return name if name.strip("_-") else NO_NAMESPACE
 
 
 Durability: TypeAlias = Literal["process", "disk"]

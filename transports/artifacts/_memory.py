@@ -179,8 +179,8 @@ class MemoryStore(ArtifactStore):
         return metadata.ref(), metadata.stored
 
     async def _list_artifacts(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
-        covered = [metadata for metadata in self._metadata.values() if scope.covers(metadata.scope)]
-        return [(metadata.ref(), metadata.stored) for metadata in sorted(covered, key=age_key)]
+        visible = [metadata for metadata in self._metadata.values() if scope.covers(metadata.scope)]
+        return [(metadata.ref(), metadata.stored) for metadata in sorted(visible, key=age_key)]
 
     async def _list_entries(self, scope: Scope) -> list[Entry]:
         return [
@@ -202,16 +202,16 @@ class MemoryStore(ArtifactStore):
             yield data[position : min(position + chunk_size, end)]
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
-        removed = self._metadata.get(artifact_id)
-        if removed is None or stored not in (None, removed.stored):
+        metadata = self._metadata.get(artifact_id)
+        if metadata is None or stored not in (None, metadata.stored):
             return False
 
         del self._metadata[artifact_id]
         self._used.pop(artifact_id)
-        self._owners[removed.sha256] -= 1
-        if not self._owners[removed.sha256]:
-            del self._owners[removed.sha256]
-            del self._blobs[removed.sha256]
+        self._owners[metadata.sha256] -= 1
+        if not self._owners[metadata.sha256]:
+            del self._owners[metadata.sha256]
+            del self._blobs[metadata.sha256]
         return True
 
 

@@ -176,12 +176,12 @@ async def _sweep_forever(store: ArtifactStore, sleep: Callable[[float], Awaitabl
         try:
             # Once an hour the sweep also looks for leftovers, which takes longer.
             if sweep_number % 60 == 0:
-                removed = await store.gc()
+                removals = await store.gc()
             else:
-                removed = await store.enforce_retention()
-            if removed:
-                size = sum(removal.size_bytes for removal in removed)
-                logger.info("the retention removed %d artifacts of %d bytes from %s", len(removed), size, store.url)
+                removals = await store.enforce_retention()
+            if removals:
+                size = sum(removal.size_bytes for removal in removals)
+                logger.info("the retention removed %d artifacts of %d bytes from %s", len(removals), size, store.url)
             last_sweep_failed = False
         except Exception as error:
             # A store that stays unreachable is reported once, not every minute.

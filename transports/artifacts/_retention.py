@@ -154,9 +154,9 @@ class Retention:
 
         # Traces come first: what is removed for the limit of a trace makes room in its session, too.
         for level in ("trace", "session"):
-            evicted = self._choose_evicted(remaining, level, incoming)
-            removals += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
-            remaining = [entry for entry in remaining if entry not in evicted]
+            entries_to_evict = self._choose_evicted(remaining, level, incoming)
+            removals += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in entries_to_evict]
+            remaining = [entry for entry in remaining if entry not in entries_to_evict]
         return removals
 
     def _choose_evicted(self, entries: list[Entry], level: str, incoming: Entry | None) -> set[Entry]:

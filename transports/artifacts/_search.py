@@ -42,9 +42,9 @@ async def versions(store: ArtifactStore, name: str) -> list[ArtifactRef]:
     artifact; the older one stays until it is deleted or the retention removes it. Content that is stored again becomes
     the latest version.
     """
-    named = [(ref, stored) for ref, stored in await store._list_unexpired() if is_named(ref, name)]
-    named.sort(key=itemgetter(1))
-    return [ref for ref, _ in named]
+    matches = [(ref, stored) for ref, stored in await store._list_unexpired() if is_named(ref, name)]
+    matches.sort(key=itemgetter(1))
+    return [ref for ref, _ in matches]
 
 
 def words_of(text: str) -> list[str]:
@@ -127,9 +127,9 @@ class TextIndex:
     def add(self, texts: Sequence[tuple[str, str]]) -> None:
         with self._transaction() as db:
             for key, text in texts:
-                added = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
-                if added.rowcount:
-                    db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
+                insertion = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
+                if insertion.rowcount:
+                    db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (insertion.lastrowid, text))
 
     def find(self, words: Sequence[str]) -> set[str]:
         # FTS5 takes a word with a star for the beginning of words.

@@ -286,12 +286,12 @@ async def export_stream(chunks: AsyncGenerator[bytes, None], file: ExportFile) -
 def export_local_file(source: Path, file: ExportFile) -> Path:
     """Return the path; it blocks. Nothing stays on the disk after an error."""
     with map_os_errors("read an artifact", source.parent):
-        opened = open_regular(source)
-    with opened, closing(file):
+        source_file = open_regular(source)
+    with source_file, closing(file):
         file.open()
         while True:
             with map_os_errors("read an artifact", source.parent):
-                chunk = opened.read(PIECE)
+                chunk = source_file.read(PIECE)
             if not chunk:
                 return file.commit()
             file.write(chunk)

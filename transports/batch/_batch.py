@@ -311,8 +311,8 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
 
 def _require_intact(ref: ArtifactRef, file: Path, path: Path) -> None:
     """Check the hash: a link is made without the check of the store's own export."""
-    with open_regular(file) as opened:
-        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+    with open_regular(file) as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     if sha256 != ref.sha256:
         raise Corrupt(
             f"artifact {ref.id} is damaged: its content does not match its hash; nothing was written to {path}",

@@ -103,12 +103,12 @@ def require_columns(path: Path, names: Sequence[str]) -> None:
     if "capability" in names or not names:
         return
 
-    shown = ", ".join(f'"{name[: LIMITS.column_chars]}"' for name in names[: LIMITS.columns])
+    names_shown = ", ".join(f'"{name[: LIMITS.column_chars]}"' for name in names[: LIMITS.columns])
     if len(names) > LIMITS.columns:
-        shown += f" and {len(names) - LIMITS.columns} more"
-    columns = f"the columns are {shown}"
+        names_shown += f" and {len(names) - LIMITS.columns} more"
+    columns = f"the columns are {names_shown}"
     if len(names) == 1:
-        columns = f"the only column is {shown}"
+        columns = f"the only column is {names_shown}"
     raise UsageError(
         f'{path}: {columns}; one must be "capability", in small letters; a .csv separates columns by commas, a .tsv by '
         "tabs"

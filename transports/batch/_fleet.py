@@ -725,6 +725,6 @@ def _no_memory() -> TransportError:
 
 
 def _unsent(error: ABPError) -> ABPError:
-    copied = type(error)(error.message, code=error.code, retryable=True, details=error.details, sent=False)
-    copied.__cause__ = error.__cause__
-    return copied
+    unsent_error = type(error)(error.message, code=error.code, retryable=True, details=error.details, sent=False)
+    unsent_error.__cause__ = error.__cause__
+    return unsent_error

@@ -173,8 +173,8 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
     fields = {name: value for name, value in document.items() if value not in (None, "")}
     files: dict[str, object] = dict(_parse_object(fields, "files"))
     params = dict(_parse_object(fields, "params"))
-    carried = _distribute_fields(fields, params, files)
-    if is_deeper([params, carried], MAX_DEPTH):
+    carried_fields = _distribute_fields(fields, params, files)
+    if is_deeper([params, carried_fields], MAX_DEPTH):
         raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels")
 
     job_id = _parse_id(fields)
@@ -188,7 +188,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
         files=_absolute_paths(files, folder or Path()),
         timeout=_parse_timeout(fields.get("timeout")),
         idempotent=_parse_idempotent(fields.get("idempotent", False)),
-        carried=carried,
+        carried=carried_fields,
     )
 
 
@@ -197,7 +197,7 @@ def _distribute_fields(
 ) -> dict[str, JSONValue]:
     """Add fields such as ``params.title`` to ``params`` and ``files``, and return the fields that are carried along."""
     own_fields = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
-    carried: dict[str, JSONValue] = {}
+    carried_fields: dict[str, JSONValue] = {}
     for name, value in fields.items():
         object_name, _, place = name.partition(".")
         if object_name == "params" and place:
@@ -205,8 +205,8 @@ def _distribute_fields(
         elif object_name == "files" and place:
             files[place] = value
         elif name not in own_fields:
-            carried[name] = cast(JSONValue, value)
-    return carried
+            carried_fields[name] = cast(JSONValue, value)
+    return carried_fields
 
 
 def _absolute_paths(files: Mapping[str, object], folder: Path) -> dict[str, Path]:

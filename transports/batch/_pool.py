@@ -328,7 +328,7 @@ class Pool(OpenedHere):
         require_open(self)
         target = _require_target(job)
         started = time.perf_counter()
-        sent = asyncio.Event()
+        was_sent = asyncio.Event()
         try:
             params: Mapping[str, object] = job.params
             if job.files:
@@ -340,15 +340,15 @@ class Pool(OpenedHere):
                 job.timeout,
                 idempotent=job.idempotent,
                 once=once,
-                on_session=sent.set,
+                on_session=was_sent.set,
             )
         except asyncio.CancelledError:
-            if sent.is_set():
+            if was_sent.is_set():
                 raise
             raise asyncio.CancelledError(NOT_SENT) from None
         except Exception as error:  # noqa: BLE001 - any error is the outcome of this job
             milliseconds = (time.perf_counter() - started) * 1000
-            return Outcome.of_error(job, error, sent=sent.is_set(), milliseconds=milliseconds)
+            return Outcome.of_error(job, error, sent=was_sent.is_set(), milliseconds=milliseconds)
         milliseconds = (time.perf_counter() - started) * 1000
         return Outcome.of_result(job, result, milliseconds=milliseconds)
 

@@ -497,8 +497,8 @@ class RayEngine:
             self._open_jobs = counts.open
             self._failures = 0
         ready = await self._cluster.answered([actor.answer for actor in self._actors.values()])
-        ended = {number: actor for number, actor in self._actors.items() if actor.answer in ready}
-        for number, actor in ended.items():
+        actors = {number: actor for number, actor in self._actors.items() if actor.answer in ready}
+        for number, actor in actors.items():
             del self._actors[number]
             result = await self._cluster.result(actor.answer)
             await self._cluster.kill(actor.handle)

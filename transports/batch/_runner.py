@@ -378,11 +378,11 @@ class Runner:
         try:
             while True:
                 await self._keep_leases()
-                leased = await self._write_and_lease()
+                new_job_count = await self._write_and_lease()
                 self._start_jobs()
                 if self._stopped and not self._has_leases:
                     return
-                if not leased and not self._has_leases and await self._ledger.is_done():
+                if not new_job_count and not self._has_leases and await self._ledger.is_done():
                     return
                 await self._wait_for_event()
         finally:
@@ -421,20 +421,20 @@ class Runner:
         if not ended and not room:
             return 0
         try:
-            leased = await wait_despite_cancel(asyncio.ensure_future(self._settle_and_lease(ended, room)))
+            new_job_count = await wait_despite_cancel(asyncio.ensure_future(self._settle_and_lease(ended, room)))
         finally:
             # Also after a cancellation, since these outcomes are in the ledger.
-            written = self._written
+            settlements = self._written
             self._written = []
-            for settlement in written:
+            for settlement in settlements:
                 self._on_settled(settlement)
 
-        if leased:
-            self._rate.record_starts(leased)
+        if new_job_count:
+            self._rate.record_starts(new_job_count)
             self._empty_requests = 0
         elif room:
             self._empty_requests += 1
-        return leased
+        return new_job_count
 
     def _lease_count(self) -> int:
         free = self._options.concurrency + self._prefetched.target_size - len(self._running) - len(self._prefetched)
@@ -462,25 +462,25 @@ class Runner:
         queue."""
         since_request = Elapsed()
         options = self._options
-        leased: list[Leased] = []
+        new_jobs: list[Leased] = []
         try:
             if room:
-                held, leased = await self._ledger.settle_and_lease(
+                written_count, new_jobs = await self._ledger.settle_and_lease(
                     ended, room, options.lease_seconds, per_host=options.per_host, closed=self._pauses.paused_hosts()
                 )
             else:
-                held = await self._ledger.settle(ended)
+                written_count = await self._ledger.settle(ended)
         except BaseException:
             # They are written again when the run ends: known outcomes must not become unknown.
             self._ended[:0] = ended
             raise
 
-        if held < len(ended):
-            logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - held)
+        if written_count < len(ended):
+            logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - written_count)
         self._written += [settlement for settlement in ended if settlement.begun]
         ended_meanwhile = (settlement.key for settlement in self._ended)
-        self._prefetched.add(leased, since_request, {*self._running, *ended_meanwhile})
-        return len(leased)
+        self._prefetched.add(new_jobs, since_request, {*self._running, *ended_meanwhile})
+        return len(new_jobs)
 
     async def _run_job(self, leased: Leased) -> None:
         started = time.perf_counter()

@@ -455,15 +455,15 @@ async def _exchange(
         if is_larger(result, LIMITS.values_on_loop):
             raise ProtocolError("the server asked a question of very many values; nothing was answered")
 
-        required = types.InputRequiredResult.model_validate(result, by_name=False)
+        questions = types.InputRequiredResult.model_validate(result, by_name=False)
         responses: types.InputResponses | None = None
-        if required.input_requests:
-            responses = await _answer_questions(session, required.input_requests)
+        if questions.input_requests:
+            responses = await _answer_questions(session, questions.input_requests)
         else:
             # The server is still working, and waits to be asked again.
             await asyncio.sleep(0.25)
 
-        answers = {"input_responses": responses, "request_state": required.request_state}
+        answers = {"input_responses": responses, "request_state": questions.request_state}
         request = request.model_copy(update={"params": request.params.model_copy(update=answers)})
     raise ProtocolError(f"the server asked {LIMITS.rounds} times and never answered")
 

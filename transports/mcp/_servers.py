@@ -203,14 +203,14 @@ def _read_server(place: str) -> Server:
     name = ""
     if "#" in place:
         file, _, name = place.rpartition("#")
-    listed = _read_listed_servers(file)
+    entries = _read_listed_servers(file)
 
-    if not name and len(listed) == 1:
-        (name,) = listed
-    entry = listed.get(name)
+    if not name and len(entries) == 1:
+        (name,) = entries
+    entry = entries.get(name)
     if not isinstance(entry, dict):
         raise UsageError(
-            f"{file} has no server {name!r}; it has {', '.join(map(repr, sorted(listed)))}: mcp:{file}#NAME"
+            f"{file} has no server {name!r}; it has {', '.join(map(repr, sorted(entries)))}: mcp:{file}#NAME"
         )
     return _server_from_entry(entry, name, f"{name} in {file}")
 
@@ -233,10 +233,10 @@ def _read_listed_servers(file: str) -> dict[str, object]:
             f"{file} is not JSON ({reason}); correct it: no comments, and no comma before }} or ]"
         ) from None
 
-    listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
-    if not isinstance(listed, dict) or not listed:
+    entries = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
+    if not isinstance(entries, dict) or not entries:
         raise UsageError(f"{file} lists no servers; it needs an object mcpServers")
-    return listed
+    return entries
 
 
 def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Server:

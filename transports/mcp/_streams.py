@@ -198,19 +198,19 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
             return whole
 
         _repair_cursor(whole)
-        shown: dict[str, Any] = {key: _without_items(value) for key, value in whole.items() if key not in _NOT_SHOWN}
-        shown |= {key: [] for key in lists}
-        _complete_result(shown)
+        for_sdk: dict[str, Any] = {key: _without_items(value) for key, value in whole.items() if key not in _NOT_SHOWN}
+        for_sdk |= {key: [] for key in lists}
+        _complete_result(for_sdk)
         if "structuredContent" in whole:
-            shown["content"] = []
+            for_sdk["content"] = []
 
         if "tools" in whole:
             tools = items_of(whole["tools"])
             if is_large:
-                whole["tools"], shown["tools"] = await asyncio.to_thread(_sort_tools, tools)
+                whole["tools"], for_sdk["tools"] = await asyncio.to_thread(_sort_tools, tools)
             else:
-                whole["tools"], shown["tools"] = _sort_tools(tools)
-        return {**shown, **self._withheld.replace_by_placeholder(whole)}
+                whole["tools"], for_sdk["tools"] = _sort_tools(tools)
+        return {**for_sdk, **self._withheld.replace_by_placeholder(whole)}
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
@@ -271,8 +271,8 @@ def _sort_tools(tools: list[object]) -> tuple[list[types.Tool], list[Mapping[str
     """Return the usable tools, and as JSON those whose arguments become headers, for the SDK."""
     usable: list[types.Tool] = []
     tools_with_headers: list[Mapping[str, Any]] = []
-    for listed in tools:
-        repaired = _repair_tool(listed)
+    for entry in tools:
+        repaired = _repair_tool(entry)
         if repaired is None:
             continue
         tool = _validate_tool(repaired)
@@ -309,12 +309,12 @@ def _validate_tool(tool: Mapping[str, Any]) -> types.Tool | None:
 
 def _repair_schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Repair a schema: PHP writes ``[]`` for no properties. One that is too deep for the SDK becomes empty."""
-    declared = tool.get(key)
-    if not isinstance(declared, dict):
+    declared_schema = tool.get(key)
+    if not isinstance(declared_schema, dict):
         return {}
 
     schema: dict[str, Any] = {}
-    for name, value in declared.items():
+    for name, value in declared_schema.items():
         expected_type = _SCHEMA_MEMBERS.get(name, object)
         if isinstance(value, expected_type):
             schema[name] = value

@@ -154,11 +154,11 @@ class MCPTransport(Transport):
             case "initialize":
                 return await self._initialize()
             case "capabilities/list":
-                listed = self._initial_tools
+                tools = self._initial_tools
                 self._initial_tools = None
-                if listed is None:
-                    listed = await self._list_capabilities()
-                return listed
+                if tools is None:
+                    tools = await self._list_capabilities()
+                return tools
             case "capabilities/cancel":
                 running = self._pending.get(payload["callId"])
                 return {"callId": payload["callId"], "cancelled": running is not None and running.cancel()}

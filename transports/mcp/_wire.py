@@ -313,22 +313,22 @@ def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | 
 
 def to_capability(tool: types.Tool) -> dict[str, object]:
     """Describe a tool, without ``additionalProperties`` of its output: the answer may also hold content blocks."""
-    listed: dict[str, object] = {
+    capability: dict[str, object] = {
         "name": tool.name,
         "title": tool.title,
         "description": tool.description or "",
         "inputSchema": tool.input_schema,
     }
     if tool.output_schema:
-        listed["outputSchema"] = {
+        capability["outputSchema"] = {
             keyword: value for keyword, value in tool.output_schema.items() if keyword != "additionalProperties"
         }
     if tool.annotations:
-        listed["annotations"] = tool.annotations.model_dump(by_alias=True, exclude_none=True)
+        capability["annotations"] = tool.annotations.model_dump(by_alias=True, exclude_none=True)
     view = view_of(tool)
     if view is not None:
-        listed["view"] = view
-    return listed
+        capability["view"] = view
+    return capability
 
 
 def view_of(tool: types.Tool) -> str | None:
@@ -463,11 +463,11 @@ def _repeats_structured(block: object, structured: object) -> bool:
         return True
 
     try:
-        parsed = parse_json_text(text)
+        parsed_text = parse_json_text(text)
     except ProtocolError:
         return False
     # The types are compared too, since True == 1.
-    return any(type(parsed) is type(value) and parsed == value for value in values)
+    return any(type(parsed_text) is type(value) and parsed_text == value for value in values)
 
 
 #: Members that a block of each type must have, with their types.

@@ -447,8 +447,8 @@ class PageAgent(Agent):
     @listener
     def _on_close(self, _: Page) -> None:
         """Wait a moment: a dying browser closes its pages first, and its crash is the reason to report."""
-        closed = Disconnected("the page was closed")
-        asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, closed)
+        reason = Disconnected("the page was closed")
+        asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, reason)
 
     @property
     def is_lost(self) -> bool:

@@ -127,10 +127,10 @@ def start_reason(error: BaseException) -> str:
         return reason
 
     # The reason need not be in the first line: Debian's script prints warnings before it.
-    printed = " / ".join(re.findall(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE))
-    if not printed:
+    stderr = " / ".join(re.findall(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE))
+    if not stderr:
         return f"it ended with status {exit_line[1]}"
-    return f"it ended with status {exit_line[1]} and printed: {printed[:400]}"
+    return f"it ended with status {exit_line[1]} and printed: {stderr[:400]}"
 
 
 def not_found(name: str | None) -> BrowserNotFound:

@@ -209,8 +209,8 @@ class Ladder:
         try:
             blob = await self._agent.invoke("blob", held_id, 0, size, timeout=remaining(deadline), returns=PageObject)
             try:
-                resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
-                await self.save_stream(f"blob:{resolved['uuid']}", path, limit=size, timeout=remaining(deadline))
+                reply = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
+                await self.save_stream(f"blob:{reply['uuid']}", path, limit=size, timeout=remaining(deadline))
             finally:
                 # Only after the last byte: a blob that nothing refers to may be collected as garbage.
                 await self._agent.release_object(blob)
@@ -225,12 +225,12 @@ class Ladder:
         """Closes the stream, also after too many bytes; with ``None`` as ``limit`` the largest content is allowed."""
         if limit is None:
             limit = self._max_bytes
-        written = 0
+        size = 0
         try:
             with path.open("xb") as file:
                 async for data in self._read_stream(stream, time.monotonic() + timeout):
-                    written += len(data)
-                    if written > limit:
+                    size += len(data)
+                    if size > limit:
                         raise too_large(limit)
                     await asyncio.to_thread(file.write, data)
         finally:

@@ -399,14 +399,14 @@ class CdpDownloads:
         """
         # The browser holds the file open until it reports the end, and then renames it.
         new_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        _, ended = self._cancelled.setdefault(guid, (folder, new_future))
+        _, end = self._cancelled.setdefault(guid, (folder, new_future))
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self.context_id}
             await self._send_command("Browser.cancelDownload", download, timeout=self.limits.cancel)
-        await asyncio.wait((ended,), timeout=self.limits.cancel)
+        await asyncio.wait((end,), timeout=self.limits.cancel)
 
         _remove_written(guid, folder)
-        if ended.done():
+        if end.done():
             return
         browser = self._agent.page.context.browser
         if browser is None or not browser.is_connected():
@@ -417,10 +417,10 @@ class CdpDownloads:
     def _forget_cancelled(self, guid: str) -> None:
         if guid not in self._cancelled:
             return
-        folder, ended = self._cancelled.pop(guid)
+        folder, end = self._cancelled.pop(guid)
         _remove_written(guid, folder)
-        if not ended.done():
-            ended.set_result(None)
+        if not end.done():
+            end.set_result(None)
         self._stop_when_ended()
 
     async def _send_command(self, method: str, params: dict[str, object], *, timeout: float) -> None:
@@ -440,8 +440,8 @@ def check_blob_url(url: str) -> None:
 
 
 def _remove_written(guid: str, folder: Path) -> None:
-    for written in folder.glob(f"{guid}*"):
-        written.unlink(missing_ok=True)
+    for path in folder.glob(f"{guid}*"):
+        path.unlink(missing_ok=True)
 
 
 def is_over(progress: Mapping[str, Any], limit: int) -> bool:
@@ -588,8 +588,8 @@ class AppDownloads:
 
     def _track(self, event: dict[str, Any], folder: Path) -> None:
         guid, frame = event["guid"], event["frameId"]
-        ended: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
-        self._running[guid] = ended, folder
+        end: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+        self._running[guid] = end, folder
         if not self.on_started(guid, event["url"], event["suggestedFilename"], frame):
             self.cancel(guid)
 
@@ -600,16 +600,16 @@ class AppDownloads:
             self._track_if_ours(event)
         if guid not in self._running:
             return
-        ended, folder = self._running[guid]
-        if ended.done():
+        end, folder = self._running[guid]
+        if end.done():
             return
 
         self._sizes[guid] = max(event.get("receivedBytes", 0), self._sizes.get(guid, 0))
         if event["state"] == "completed":
-            ended.set_result(Path(event.get("filePath") or folder / guid))
+            end.set_result(Path(event.get("filePath") or folder / guid))
         elif event["state"] == "canceled":
             self._sizes.pop(guid)
-            ended.set_exception(TransportError("the browser broke it off"))
+            end.set_exception(TransportError("the browser broke it off"))
         else:
             excess = self._excess_error(event)
             if excess is not None:
@@ -628,8 +628,8 @@ class AppDownloads:
         )
 
     def _fail_and_cancel(self, guid: str, error: ABPError) -> None:
-        ended, folder = self._running[guid]
-        ended.set_exception(error)
+        end, folder = self._running[guid]
+        end.set_exception(error)
         self._sizes.pop(guid)
         self._downloads.cancel_in_background(guid, folder)
 
@@ -637,12 +637,12 @@ class AppDownloads:
         """Returns the size in bytes. Over the limit the file is removed, and :class:`~transports.errors.TooLarge`
         raised.
         """
-        ended, _ = self._running[guid]
-        written = await asyncio.shield(ended)
+        end, _ = self._running[guid]
+        downloaded_file = await asyncio.shield(end)
         try:
             # A download that began while our own downloads went to the folder of a store.
-            if written.parent != self.folder:
-                await asyncio.to_thread(move_file, written, self.folder / guid)
+            if downloaded_file.parent != self.folder:
+                await asyncio.to_thread(move_file, downloaded_file, self.folder / guid)
             size = (self.folder / guid).stat().st_size
         except FileNotFoundError:
             raise TransportError(
@@ -669,9 +669,9 @@ class AppDownloads:
         (self.folder / guid).unlink(missing_ok=True)
 
     def cancel(self, guid: str) -> None:
-        ended, folder = self._running.pop(guid)
+        end, folder = self._running.pop(guid)
         self._sizes.pop(guid, None)
-        ended.cancel()
+        end.cancel()
         self._downloads.cancel_in_background(guid, folder)
 
     async def aclose(self) -> None:
@@ -679,14 +679,14 @@ class AppDownloads:
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
 
-        for guid, (ended, folder) in tuple(self._running.items()):
-            if not ended.done():
-                ended.cancel()
+        for guid, (end, folder) in tuple(self._running.items()):
+            if not end.done():
+                end.cancel()
                 with contextlib.suppress(TransportError):
                     await self._downloads.cancel(guid, folder)
-            elif not ended.cancelled():
+            elif not end.cancelled():
                 # Read, so that asyncio does not log it as an exception that was never retrieved.
-                ended.exception()
+                end.exception()
 
         # The folder stays until the end of the session, in which the page may be opened again many times.
         await asyncio.to_thread(_remove_files, self.folder)

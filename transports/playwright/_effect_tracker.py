@@ -308,8 +308,8 @@ class EffectTracker:
             if seconds <= 0:
                 return
 
-            begun: list[asyncio.Future[Any]] = [effect.begun for effect in call.expected]
-            await asyncio.wait((*begun, self._lost), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            beginnings: list[asyncio.Future[Any]] = [effect.begun for effect in call.expected]
+            await asyncio.wait((*beginnings, self._lost), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     def _take_warnings(self, call: CallEffects) -> list[str]:
         warnings = [*self.unattributed.warnings, *call.warnings]
@@ -361,10 +361,10 @@ class EffectTracker:
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
         """Return the contents of earlier calls. Those that are not finished wait for a later call."""
-        deferred = self.unattributed.outputs
+        outputs = self.unattributed.outputs
         self.unattributed.outputs = []
         contents: list[BinaryData] = []
-        for output in deferred:
+        for output in outputs:
             if output.task.done():
                 contents += self._take_contents(output, warnings, is_late=True)
             else:
@@ -425,11 +425,11 @@ class EffectTracker:
         """Keep an output for the next call. Of too many, the oldest is discarded."""
         max_deferred = 8
         output.required = False
-        deferred = self.unattributed.outputs
-        deferred.append(output)
-        if len(deferred) > max_deferred:
+        outputs = self.unattributed.outputs
+        outputs.append(output)
+        if len(outputs) > max_deferred:
             self._discarded += 1
-            self._discard(deferred.pop(0))
+            self._discard(outputs.pop(0))
 
     def _discard(self, output: _Output) -> None:
         if not output.task.done():
@@ -481,12 +481,12 @@ class EffectTracker:
 
         loop = asyncio.get_running_loop()
         until = loop.time() + wait + timeout
-        expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late, is_counted)
+        effect = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late, is_counted)
         # Later than ``until``: a reply waits for two seconds from its arrival.
-        expected.timer = loop.call_later(wait + timeout + BEGIN_TIMEOUT, self._stop_expecting, expected)
-        self._expected.append(expected)
-        call.expected.add(expected)
-        return expected
+        effect.timer = loop.call_later(wait + timeout + BEGIN_TIMEOUT, self._stop_expecting, effect)
+        self._expected.append(effect)
+        call.expected.add(effect)
+        return effect
 
     def expect_navigation(self, call: CallEffects, frame: str) -> None:
         """Expect a navigation, which may become a download. Only the latest of a frame counts."""
@@ -496,16 +496,16 @@ class EffectTracker:
         self.expect(call, frame, {}, timeout=LOAD_TIMEOUT)
 
     def mark_received(self, number: int) -> None:
-        for expected in tuple(self._expected):
-            if expected.place == "event" and expected.number <= number:
-                self.mark_begun(expected)
+        for effect in tuple(self._expected):
+            if effect.place == "event" and effect.number <= number:
+                self.mark_begun(effect)
 
     def take_expected(self, *places: str) -> ExpectedEffect | None:
         for place in places:
-            expected = self.find_expected(place)
-            if expected is not None:
-                self._expected.remove(expected)
-                return expected
+            effect = self.find_expected(place)
+            if effect is not None:
+                self._expected.remove(effect)
+                return effect
         return None
 
     def find_expected(self, place: str) -> ExpectedEffect | None:
@@ -585,9 +585,9 @@ class Windows:
     def expect_content(self, call: CallEffects) -> None:
         """Follow the call's windows again: an app may open one at once and send it to its file after its answer."""
         for window in call.windows:
-            expected = self._tracker.expect(call, "content", {})
-            if expected is not None:
-                self._tracker.spawn(self._follow_window(window, expected))
+            effect = self._tracker.expect(call, "content", {})
+            if effect is not None:
+                self._tracker.spawn(self._follow_window(window, effect))
 
     def close_windows_of(self, call: CallEffects) -> None:
         """Close the windows of a call, but not those that may still show a file, unless they are too many."""
@@ -602,23 +602,23 @@ class Windows:
     def _on_popup(self, page: Page) -> None:
         self.watch(page, self._on_window)
 
-        expected = self._tracker.take_expected("window")
-        if expected is None:
+        effect = self._tracker.take_expected("window")
+        if effect is None:
             # A window that another window opened is not announced by the page.
             self.on_window_open({"url": page.url})
-            expected = self._tracker.take_expected("window")
-        if expected is None:
+            effect = self._tracker.take_expected("window")
+        if effect is None:
             # There are more windows than are recorded.
             self._tracker.current_call().refused += 1
             self._tracker.spawn(close_quietly(page))
             return
 
         if self._make_room():
-            self._add_window(page, expected)
+            self._add_window(page, effect)
         else:
-            expected.call.refused += 1
-            expected.detail["closed"] = "too many windows"
-            self._tracker.mark_begun(expected)
+            effect.call.refused += 1
+            effect.detail["closed"] = "too many windows"
+            self._tracker.mark_begun(effect)
             self._tracker.spawn(close_quietly(page))
 
     def _make_room(self) -> bool:

@@ -247,9 +247,9 @@ class PageEffects:
 
     def _on_frame_navigated(self, event: dict[str, Any]) -> None:
         frame = event["frame"]
-        announced = self.tracker.find_expected(frame["id"])
-        if announced is not None and frame["mimeType"] == "application/pdf":
-            self._on_frame_pdf(self.tracker.call_of(announced.call.id), frame["url"])
+        effect = self.tracker.find_expected(frame["id"])
+        if effect is not None and frame["mimeType"] == "application/pdf":
+            self._on_frame_pdf(self.tracker.call_of(effect.call.id), frame["url"])
         self._on_loaded(frame["id"])
 
     def _on_frame_pdf(self, call: CallEffects, url: str) -> None:
@@ -265,11 +265,11 @@ class PageEffects:
             self.tracker.warn(call, f"the PDF of a frame ({address}) is not kept; let the app download or answer it")
 
     def _on_loaded(self, frame: str) -> None:
-        announced = self.tracker.find_expected(frame)
-        if announced is not None:
+        effect = self.tracker.find_expected(frame)
+        if effect is not None:
             # Such a download begins up to this many seconds after the navigation has ended.
             download_delay = 0.1
-            asyncio.get_running_loop().call_later(download_delay, self.tracker.mark_begun, announced)
+            asyncio.get_running_loop().call_later(download_delay, self.tracker.mark_begun, effect)
 
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
@@ -324,9 +324,9 @@ class PageEffects:
             self.tracker.expect(call, "", {}, timeout=LOAD_TIMEOUT, wait=wait, is_late=is_late, is_counted=is_counted)
 
     def _on_prevented_click(self, call: CallEffects) -> None:
-        announced = next((effect for effect in call.expected if effect.place == "" and not effect.wait), None)
-        if announced is not None:
-            self.tracker.mark_begun(announced)
+        expected_download = next((effect for effect in call.expected if effect.place == "" and not effect.wait), None)
+        if expected_download is not None:
+            self.tracker.mark_begun(expected_download)
 
     def _on_print(self, call: CallEffects, kind: str, printed: Print, *, is_late: bool) -> None:
         if not printed.kept:
@@ -389,19 +389,19 @@ class PageEffects:
 
         # The call that opened the window, or else the one in which a navigation or a click announced the download.
         owner = self._windows.owners.get(frame)
-        announced: ExpectedEffect | None = None
+        effect: ExpectedEffect | None = None
         if owner is None:
-            announced = self.tracker.take_expected(frame, "")
-            if announced is not None:
-                owner = announced.call
+            effect = self.tracker.take_expected(frame, "")
+            if effect is not None:
+                owner = effect.call
 
         # The owner may have ended: then the download comes late, with the call that is under way now.
         call = self.tracker.current_call(None if owner is None else owner.id)
-        is_late = (owner is not None and owner is not call) or (announced is not None and announced.is_late)
+        is_late = (owner is not None and owner is not call) or (effect is not None and effect.is_late)
         is_recorded = self._add_download(call, guid, url, name, is_late=is_late)
 
-        if announced is not None:
-            self.tracker.mark_begun(announced)
+        if effect is not None:
+            self.tracker.mark_begun(effect)
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
             # It may have been given up, as its server was slow.

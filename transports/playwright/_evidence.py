@@ -167,27 +167,27 @@ class CallEvidence:
 
     async def _end_recordings(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
         self._console.stop()
-        recorded: set[EvidenceKind] = set()
+        recorded_kinds: set[EvidenceKind] = set()
         if "screenshot" in keep and await self._try_step("screenshot", self._take_picture()):
-            recorded.add("screenshot")
+            recorded_kinds.add("screenshot")
 
         tracing = self._page.context.tracing
         if await self._stop_recording("video", self._page.screencast.stop):
-            recorded.add("video")
+            recorded_kinds.add("video")
         if await self._stop_recording("har", tracing.stop_har):
-            recorded.add("har")
+            recorded_kinds.add("har")
         # A trace without a path is thrown away.
         path = self._file_path("trace", raw=True) if "trace" in keep else None
         if await self._stop_recording("trace", lambda: tracing.stop(path=path)):
-            recorded.add("trace")
+            recorded_kinds.add("trace")
         if "console" in self._kinds:
-            recorded.add("console")
+            recorded_kinds.add("console")
 
-        recorded &= set(keep)
-        if not recorded:
+        recorded_kinds &= set(keep)
+        if not recorded_kinds:
             return []
         await self._remember_fields()
-        return await in_thread(self._redact_files, recorded)
+        return await in_thread(self._redact_files, recorded_kinds)
 
     async def _stop_recording(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
         if kind not in self._running:

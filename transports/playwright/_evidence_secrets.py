@@ -82,9 +82,9 @@ def _charset_of(mime_type: str) -> str:
     if "multipart/" in mime_type:
         # Latin-1 keeps every byte, so that binary parts survive.
         return "latin-1"
-    declared = re.search(r"charset=[\"']?([\w.:-]{1,40})", mime_type)
-    if declared is not None:
-        return declared[1]
+    match = re.search(r"charset=[\"']?([\w.:-]{1,40})", mime_type)
+    if match is not None:
+        return match[1]
     return "utf-8"
 
 
@@ -140,12 +140,12 @@ def _clean_texts_in(node: object, redactor: EvidenceRedactor, depth: int) -> obj
         case str():
             return _clean_nested_text(node, redactor, depth)
         case dict():
-            cleaned = {}
+            clean_node = {}
             for key, value in node.items():
                 # Secret texts will be replaced, and must be remembered as they are.
                 is_secret_text = isinstance(value, str) and redactor.is_secret(key)
-                cleaned[key] = value if is_secret_text else _clean_texts_in(value, redactor, depth)
-            return cleaned
+                clean_node[key] = value if is_secret_text else _clean_texts_in(value, redactor, depth)
+            return clean_node
         case list():
             return [_clean_texts_in(value, redactor, depth) for value in node]
         case _:
@@ -189,22 +189,22 @@ def _clean_lines(text: str, only_json: bool, redactor: EvidenceRedactor, depth: 
     if _MEANT_AS_JSON.match(text) and not _is_json(first_line):
         return _mask_whole(text, redactor, depth)
 
-    cleaned: list[str] = []
+    clean_lines: list[str] = []
     for number, line in enumerate(lines):
         head, rest = _split_before_json(line)
         value = _parse_json(rest)
         if value is not None:
             # Encoded again even if unchanged: of a duplicate key only the last value was read, and another may be a
             # secret.
-            cleaned.append(head + _clean_json(value, redactor, depth))
+            clean_lines.append(head + _clean_json(value, redactor, depth))
             continue
 
         must_be_json = only_json and bool(rest.strip())
         if _MEANT_AS_JSON.match(rest) or (must_be_json and not _is_json(rest)):
             unreadable = "\n".join([rest, *lines[number + 1 :]])
-            return "\n".join([*cleaned, head + _mask_whole(unreadable, redactor, depth)])
-        cleaned.append(line)
-    return "\n".join(cleaned)
+            return "\n".join([*clean_lines, head + _mask_whole(unreadable, redactor, depth)])
+        clean_lines.append(line)
+    return "\n".join(clean_lines)
 
 
 def _clean_parts(text: str, redactor: EvidenceRedactor, depth: int) -> str:
@@ -222,12 +222,12 @@ def _clean_part(part: Part, redactor: EvidenceRedactor, depth: int) -> str:
         return redactor.replacement_for(part.content)
 
     content_type = headers.get_content_type() if "Content-Type" in headers else ""
-    cleaned = clean_body(part.content, content_type, redactor, depth + 1)
+    clean_content = clean_body(part.content, content_type, redactor, depth + 1)
     transfer_encoding = headers.get("Content-Transfer-Encoding", "7bit").strip().lower()
     is_nameless_field = name is None and "form-data" in part.head.lower()
     if is_nameless_field or transfer_encoding not in ("7bit", "8bit", "binary"):
         return REDACTED
-    return cleaned
+    return clean_content
 
 
 def _is_untyped(mime_type: str) -> bool:
@@ -252,14 +252,14 @@ def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
             return attribute[0]
         return f'{name}{equals}"{redactor.replacement_for(attribute_value(value))}"'
 
-    cleaned: list[str] = []
+    pieces: list[str] = []
     position = 0
     for tag in _TAG.finditer(text):
         # A tag inside an element that was redacted.
         if tag.start() < position:
             continue
-        cleaned.append(text[position : tag.start()])
-        cleaned.append(_ATTRIBUTE.sub(clean_attribute, tag[0]))
+        pieces.append(text[position : tag.start()])
+        pieces.append(_ATTRIBUTE.sub(clean_attribute, tag[0]))
         position = tag.end()
 
         name = tag[1]
@@ -270,10 +270,10 @@ def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
             # An element without an end tag reaches to the end of the text.
             if end < 0:
                 end = len(text)
-            cleaned.append(redactor.replacement_for(without_entities(text[position:end])))
+            pieces.append(redactor.replacement_for(without_entities(text[position:end])))
             position = end
-    cleaned.append(text[position:])
-    return "".join(cleaned)
+    pieces.append(text[position:])
+    return "".join(pieces)
 
 
 def _split_before_json(line: str) -> tuple[str, str]:
@@ -387,20 +387,20 @@ def _clean_har_body(body: dict[str, Any], redactor: EvidenceRedactor) -> dict[st
 
 def _clean_encoded_body(body: dict[str, Any], text: str, mime_type: str, redactor: EvidenceRedactor) -> dict[str, Any]:
     data = decode_base64_or_none(text)
-    cleaned = None if data is None else _clean_bytes(data, mime_type, redactor)
-    if cleaned is None:
+    clean_data = None if data is None else _clean_bytes(data, mime_type, redactor)
+    if clean_data is None:
         return {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
-    if cleaned == data:
+    if clean_data == data:
         return body
-    return {**body, "text": cleaned.decode(), "encoding": None}
+    return {**body, "text": clean_data.decode(), "encoding": None}
 
 
 def _clean_bytes(data: bytes, mime_type: str, redactor: EvidenceRedactor) -> bytes | None:
     """Returns ``None`` for text that cannot be decoded, and for binary content that has a secret or is compressed."""
     text = body_text(data, mime_type)
     if text is not None:
-        cleaned = clean_body(text, mime_type, redactor)
-        return data if cleaned == text else cleaned.encode()
+        clean_text = clean_body(text, mime_type, redactor)
+        return data if clean_text == text else clean_text.encode()
 
     gzip, zstandard = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
     if is_textual(mime_type) or data.startswith((gzip, zstandard)) or redactor.known.any_in(data):
@@ -429,12 +429,12 @@ def clean_frames(frames: Sequence[object], redactor: EvidenceRedactor) -> list[o
         if _is_text_frame(frame):
             positions_by_direction[str(frame.get("type"))].append(position)
 
-    cleaned: list[Any] = [dict(frame) if isinstance(frame, dict) else frame for frame in frames]
+    masked_frames: list[Any] = [dict(frame) if isinstance(frame, dict) else frame for frame in frames]
     for positions in positions_by_direction.values():
-        texts = [cleaned[position]["data"] for position in positions]
+        texts = [masked_frames[position]["data"] for position in positions]
         for position, text in zip(positions, redactor.known.mask_texts(texts), strict=True):
-            cleaned[position]["data"] = text
-    return [_clean_frame(frame, redactor) for frame in cleaned]
+            masked_frames[position]["data"] = text
+    return [_clean_frame(frame, redactor) for frame in masked_frames]
 
 
 def _is_text_frame(frame: object) -> TypeGuard[dict[str, Any]]:
@@ -448,10 +448,10 @@ def _clean_frame(frame: object, redactor: EvidenceRedactor) -> object:
         return {**frame, "data": clean_body(frame["data"], "", redactor)}
 
     content = decode_base64_or_none(frame["data"]) or b""
-    cleaned = _clean_bytes(content, "", redactor)
-    if cleaned == content:
+    clean_content = _clean_bytes(content, "", redactor)
+    if clean_content == content:
         return frame
-    return {**frame, "data": base64.b64encode(cleaned or b"").decode()}
+    return {**frame, "data": base64.b64encode(clean_content or b"").decode()}
 
 
 def request_and_response(entry: object) -> Iterator[dict[str, Any]]:
@@ -583,10 +583,10 @@ def clean_event(event: object, redactor: EvidenceRedactor) -> object:
                 {name: redactor.replacement_for(attributes[name]) for name in value_names if attributes.get(name)}
             )
 
-        cleaned = _clean_texts_in(event, redactor, 0)
+        clean_tree = _clean_texts_in(event, redactor, 0)
         is_snapshot = isinstance(event, dict) and event.get("type") == "frame-snapshot"
         # The texts of a snapshot stay as the page showed them; secrets in them are only remembered.
-        return _without_typed(redactor.redact_tree(event if is_snapshot else cleaned, _TRACE_STRUCTURE.__contains__))
+        return _without_typed(redactor.redact_tree(event if is_snapshot else clean_tree, _TRACE_STRUCTURE.__contains__))
     except RecursionError:
         return {}
 
@@ -596,10 +596,10 @@ def _without_typed(event: Any) -> object:
     match event:
         case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
             typed = {key: REDACTED for key in ("value", "text", "key") if isinstance(params.get(key), str)}
-            redacted = {**event, "params": params | typed}
+            redacted_event = {**event, "params": params | typed}
             if "title" in event:
-                redacted["title"] = method
-            return redacted
+                redacted_event["title"] = method
+            return redacted_event
         case {"type": "log", "message": str(message)}:
             typing = _TYPED_LOG.match(message)
             if typing is not None:

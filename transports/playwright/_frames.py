@@ -603,9 +603,9 @@ class FrameTools:
         return (await in_thread_if_long(partial(parse_reply, Message("capabilities/list", None)), text)).payload
 
     def _qualify_tools(self, frame: ToolFrame, tools: object) -> QualifiedTools:
-        qualified: QualifiedTools = {}
+        qualified_tools: QualifiedTools = {}
         for tool in own_tools(tools):
-            if len(qualified) >= LIMITS.tools:
+            if len(qualified_tools) >= LIMITS.tools:
                 logger.warning(
                     "the frame %s has more than %d tools; the rest is left out", _shown_name(frame), LIMITS.tools
                 )
@@ -613,14 +613,14 @@ class FrameTools:
             own_name = tool["name"]
             if len(own_name) <= LIMITS.name:
                 name = f"{own_name}{MARK}{frame.label}"
-                qualified[name] = own_name, {**tool, "name": name, "frame": frame.url}
-        return qualified
+                qualified_tools[name] = own_name, {**tool, "name": name, "frame": frame.url}
+        return qualified_tools
 
     def _replace_tools(self, frame: ToolFrame, tools: QualifiedTools) -> None:
         old_tools = frame.tools
         frame.tools = tools
-        removed = [name for name in old_tools if name not in tools]
-        for name in removed:
+        removed_names = [name for name in old_tools if name not in tools]
+        for name in removed_names:
             del self._tools_by_name[name]
             self._removed_names[name] = None
 
@@ -632,7 +632,7 @@ class FrameTools:
             return
         if tools:
             self.have_had_tools = True
-        self._on_change(removed)
+        self._on_change(removed_names)
 
     def listed(self) -> Iterable[dict[str, object]]:
         """The ``frame`` of a tool is the address of its document."""
@@ -704,8 +704,8 @@ def own_tools(tools: object) -> list[dict[str, Any]]:
     """Return the page's own tools: a name with an ``@`` marks a tool of a frame."""
     if not isinstance(tools, list):
         return []
-    named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
-    return [tool for tool in named if MARK not in tool["name"]]
+    tools_with_names = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+    return [tool for tool in tools_with_names if MARK not in tool["name"]]
 
 
 def _shown_name(frame: ToolFrame) -> str:

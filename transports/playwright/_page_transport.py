@@ -507,10 +507,10 @@ class PageTransport(Transport):
         """``paper_height`` in inches overrides the ``@page`` rules of the page."""
         agent = self._require_agent()
         printing = agent.channel.print_to_pdf(paper_height)
-        printed = await agent.with_deadline(printing, "printing", timeout=self._timeout)
-        if isinstance(printed, str):
-            printed = Handle(f"stream:{printed}")
-        return BinaryData(printed, "application/pdf")
+        content = await agent.with_deadline(printing, "printing", timeout=self._timeout)
+        if isinstance(content, str):
+            content = Handle(f"stream:{content}")
+        return BinaryData(content, "application/pdf")
 
     # --- content ------------------------------------------------------------------------------------------------------
 

@@ -658,13 +658,13 @@ def _remove_folder(folder: Path) -> None:
         return
 
     # First kill browsers that were starting when their driver was killed: they would write the profile again.
-    killed = []
+    killed_processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if any(str(folder) in word for word in process.cmdline()):
                 process.kill()
-                killed.append(process)
-    psutil.wait_procs(killed, timeout=2)
+                killed_processes.append(process)
+    psutil.wait_procs(killed_processes, timeout=2)
     # Windows does not remove an open file.
     os.close(lock)
     shutil.rmtree(folder, ignore_errors=True)

@@ -173,8 +173,8 @@ class TopPageTransport(PageTransport):
         if agent.channel.cdp is None:
             return
         script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
-        compiled = await agent.send("Runtime.compileScript", script, timeout=self._timeout)
-        fault = compiled.get("exceptionDetails")
+        reply = await agent.send("Runtime.compileScript", script, timeout=self._timeout)
+        fault = reply.get("exceptionDetails")
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
             # lineNumber counts from 0, but a line of ours precedes the script.
@@ -237,8 +237,8 @@ class TopPageTransport(PageTransport):
         if refusal:
             return f"{refusal} (the page{moved.removesuffix(',')}, {title}, {fault})", ""
 
-        described = f"{title}, HTTP {status}" if status else title
-        return f"the page at {redact_url(self._target)}{moved} ({described}) {fault}", self._advice(app, status)
+        page_facts = f"{title}, HTTP {status}" if status else title
+        return f"the page at {redact_url(self._target)}{moved} ({page_facts}) {fault}", self._advice(app, status)
 
     async def _find_app(self, agent: PageAgent) -> tuple[AppState, float]:
         """Look for the app, again in each document that the page navigates to. Returns as :meth:`_look_for_app`."""

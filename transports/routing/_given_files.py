@@ -95,24 +95,24 @@ async def accept_files(
     and :class:`~transports.errors.ArtifactNotFound`, each with the key as ``details["field"]``.
     """
     limits = limits or FileLimits()
-    checked: dict[str, _Source] = {}
+    sources: dict[str, _Source] = {}
     for key, file in files.items():
         try:
-            checked[key] = _checked_source(await _as_source(file, store), limits)
+            sources[key] = _checked_source(await _as_source(file, store), limits)
         except BadEncoding as error:
             raise _encoding_error(key, error) from error
         except ABPError as error:
             error.details.setdefault("field", key)
             raise
 
-    accepted: dict[str, Accepted] = {}
-    for key, source in checked.items():
+    accepted_files: dict[str, Accepted] = {}
+    for key, source in sources.items():
         if isinstance(source, ArtifactRef):
             ref = source
         else:
             ref = await _store_input(source, store, limits, capability)
-        accepted[key] = Accepted(ref, await _as_parameter(ref, source, store))
-    return accepted
+        accepted_files[key] = Accepted(ref, await _as_parameter(ref, source, store))
+    return accepted_files
 
 
 async def _as_source(file: object, store: ArtifactStore) -> _Source:
@@ -211,13 +211,13 @@ def _check_binary(binary: BinaryData, limits: FileLimits) -> BinaryData:
 
 def _type_of(head: bytes, source: BinaryData | OpenFile) -> str:
     """Return the type of a file: that of its signature, else the declared type, else that of its extension."""
-    declared = normalise_mime(source.mime_type) or normalise_mime(mimetypes.guess_type(source.filename or "")[0])
+    declared_type = normalise_mime(source.mime_type) or normalise_mime(mimetypes.guess_type(source.filename or "")[0])
     signed = sniff(head)
-    if declared is None or declared == OCTET_STREAM:
+    if declared_type is None or declared_type == OCTET_STREAM:
         return signed or OCTET_STREAM
-    if signed and contradicts(declared, signed):
+    if signed and contradicts(declared_type, signed):
         return signed
-    return declared
+    return declared_type
 
 
 def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None:
@@ -227,11 +227,11 @@ def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None
             details={"limit": limits.max_file_bytes, "size": size},
         )
 
-    allowed = limits.allowed_mime_types
-    if mime_type is not None and not any(fnmatchcase(mime_type, pattern.lower()) for pattern in allowed):
+    patterns = limits.allowed_mime_types
+    if mime_type is not None and not any(fnmatchcase(mime_type, pattern.lower()) for pattern in patterns):
         raise UsageError(
-            f"files of type {mime_type} are not accepted; give one of {', '.join(allowed)}",
-            details={"mime_type": mime_type, "allowed": list(allowed)},
+            f"files of type {mime_type} are not accepted; give one of {', '.join(patterns)}",
+            details={"mime_type": mime_type, "allowed": list(patterns)},
         )
 
 

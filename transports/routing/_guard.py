@@ -198,19 +198,19 @@ def _fit_object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSON
         more_key += _ELLIPSIS
     free = room_inside - json_size(more_key) - json_size(_more_fields(len(fields))) - len(":,")
     min_share = 16  # bytes of each value
-    shown: dict[str, JSONValue] = {}
+    shown_fields: dict[str, JSONValue] = {}
     for name, value in fields.items():
         size = sizes[name].with_share(min_share)
         if size <= free:
-            shown[name] = value
+            shown_fields[name] = value
             free -= size
-    if not shown:
+    if not shown_fields:
         return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room)
 
     # The braces of this object are not needed, but a comma is.
-    more: dict[str, JSONValue] = {more_key: _more_fields(len(fields) - len(shown))}
+    more: dict[str, JSONValue] = {more_key: _more_fields(len(fields) - len(shown_fields))}
     room_for_shown = room_inside - json_size(more) + len("{}") - len(",")
-    return _fit_values(shown, sizes, room_for_shown, suffix) | more
+    return _fit_values(shown_fields, sizes, room_for_shown, suffix) | more
 
 
 def _fit_values(

@@ -330,7 +330,7 @@ class Fetcher:
         else:
             fetched = await app.fetch_download(reference, staged, fetch)
 
-        described = replace_fields(
+        description = replace_fields(
             binary,
             mime_type=binary.mime_type or fetched.content_type,
             filename=binary.filename or fetched.filename,
@@ -341,7 +341,7 @@ class Fetcher:
         if is_binary_mime(declared) and "json" in served and "json" not in declared:
             # Many servers send their errors so, with status 200.
             warnings.append(f"declared as {declared}, but its server sent {served}; it may be an error message")
-        return described, warnings
+        return description, warnings
 
     def content_url(self, binary: BinaryData) -> str | None:
         """Return the absolute URL of content behind a ``downloadUrl``, else ``None``. It may hold credentials."""
@@ -449,15 +449,15 @@ class Layers:
             files = find(data, heuristics=self._heuristics, others=others, warnings=warnings)
             return Recognised(data, files, _references(others), {}, steps, warnings)
 
-        configured = {match.place: match for match in match_fields(data, rules, roots)}
-        files = [Found(place, match.binary) for place, match in configured.items()]
+        matches = {match.place: match for match in match_fields(data, rules, roots)}
+        files = [Found(place, match.binary) for place, match in matches.items()]
         # Each configured field is None for the search, which then finds only others.
-        without_configured = replace_values(data, dict.fromkeys(configured))
+        without_configured = replace_values(data, dict.fromkeys(matches))
         for item in find(without_configured, heuristics=self._heuristics, others=others, warnings=warnings):
-            holds_configured_field = any(place[: len(item.path)] == item.path for place in configured)
+            holds_configured_field = any(place[: len(item.path)] == item.path for place in matches)
             if not holds_configured_field:
                 files.append(item)
-        return Recognised(data, files, _references(others), configured, steps, warnings)
+        return Recognised(data, files, _references(others), matches, steps, warnings)
 
     async def _release_dropped(self, original: Sequence[Found], remaining: Sequence[Found]) -> None:
         remaining_content = [item.binary.content for item in remaining if isinstance(item.binary, BinaryData)]

@@ -519,8 +519,8 @@ def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: s
     if not table:
         return base
 
-    checked = _validate(table, where)
-    changes = {name: getattr(checked, name) for name in table}
+    policy = _validate(table, where)
+    changes = {name: getattr(policy, name) for name in table}
     # A nested table changes only the keys that it has.
     for name in table.keys() & {*_NESTED}:
         nested_table = cast(dict[str, object], table[name])
@@ -589,43 +589,43 @@ def _adapter() -> TypeAdapter[RoutingPolicy]:
 
 def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object]:
     """Settings may have their names of docs/requirements.md R2-4.2 instead of those of this kit. Unknown names stay."""
-    renamed = _rename(settings, POLICY_NAMES, where)
-    if renamed.pop("auto_artifact_large_content", True) is False:
-        renamed |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
+    own_settings = _rename(settings, POLICY_NAMES, where)
+    if own_settings.pop("auto_artifact_large_content", True) is False:
+        own_settings |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
 
-    detection = renamed.pop("binary_detection", None)
+    detection = own_settings.pop("binary_detection", None)
     if isinstance(detection, dict):
         detection_key = f"{where}.binary_detection"
-        _add_settings(renamed, _detection_in_own_names(detection, detection_key), detection_key)
+        _add_settings(own_settings, _detection_in_own_names(detection, detection_key), detection_key)
     elif detection is not None:
         raise UsageError(f"{where}.binary_detection: must be a table")
 
-    agent = renamed.get("agent")
+    agent = own_settings.get("agent")
     if isinstance(agent, dict):
         own_agent = _rename(agent, AGENT_NAMES, f"{where}.agent")
         if "auto_artifact_threshold" in own_agent:
             threshold = own_agent.pop("auto_artifact_threshold")
-            _add_settings(renamed, {"max_inline_bytes": threshold}, f"{where}.agent")
-        renamed["agent"] = own_agent
+            _add_settings(own_settings, {"max_inline_bytes": threshold}, f"{where}.agent")
+        own_settings["agent"] = own_agent
 
-    tools = renamed.get("tool_fields")
+    tools = own_settings.get("tool_fields")
     if isinstance(tools, dict):
-        renamed["tool_fields"] = {
+        own_settings["tool_fields"] = {
             tool: _rules_in_own_names(rules, f"{where}.tool_fields.{tool}") for tool, rules in tools.items()
         }
-    return renamed
+    return own_settings
 
 
 def _rules_in_own_names(rules: object, where: str) -> object:
     """Rename the keys of rules. Values of other types are left to the check of types."""
     if not isinstance(rules, list):
         return rules
-    renamed: list[object] = []
+    own_rules: list[object] = []
     for number, rule in enumerate(rules):
         if isinstance(rule, dict):
             rule = _rename(rule, RULE_NAMES, f"{where}.{number}")
-        renamed.append(rule)
-    return renamed
+        own_rules.append(rule)
+    return own_rules
 
 
 def _detection_in_own_names(table: Mapping[str, object], where: str) -> dict[str, object]:
@@ -661,10 +661,10 @@ def _signature(start: str, kind: object, where: str) -> dict[str, object]:
 
 
 def _rename(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
-    renamed = {key: value for key, value in table.items() if key not in names}
+    own_table = {key: value for key, value in table.items() if key not in names}
     for key in table.keys() & names.keys():
-        _add_settings(renamed, {names[key]: table[key]}, where, f" ({key})")
-    return renamed
+        _add_settings(own_table, {names[key]: table[key]}, where, f" ({key})")
+    return own_table
 
 
 def _add_settings(table: dict[str, object], more: Mapping[str, object], where: str, other_name: str = "") -> None:

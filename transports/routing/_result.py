@@ -77,10 +77,10 @@ def _text_type(text: str, declared: object) -> str:
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
     """Describe a long text for agents, who see this in its place (docs/requirements.md R2-3.1)."""
     stored = "stored" if ref.stored else "not stored: there is no artifact store"
-    shown = ref.as_dict()
+    reference = ref.as_dict()
     names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning", "source")
     return {
-        "artifact": cast(JSONValue, {name: shown[name] for name in names if name in shown}),
+        "artifact": cast(JSONValue, {name: reference[name] for name in names if name in reference}),
         "summary": f"Large text {stored} ({len(text):,} characters)",
         "preview": shorten(text, stored=ref.stored),
     }
@@ -236,8 +236,8 @@ class Result:
 
     def _no_artifact(self, reason: str) -> UsageError:
         places = [*self.artifacts]
-        listed = first_names([*map(repr, places)], max_names=20) or "none"
-        return UsageError(f"{self.capability}: {reason}; places with an artifact: {listed}", details={"places": places})
+        names = first_names([*map(repr, places)], max_names=20) or "none"
+        return UsageError(f"{self.capability}: {reason}; places with an artifact: {names}", details={"places": places})
 
     def by_reference(self) -> Result:
         """Return the result with its data in files alone (docs/requirements.md R0-2).
@@ -276,10 +276,10 @@ class Result:
         """
         shorter: dict[Place, object] = {}
         for place, reference in self._references():
-            removed = set(keys)
+            removed_keys = set(keys)
             if reference.get("uri") is None:
-                removed &= {"text"}
-            shorter[place] = {key: value for key, value in reference.items() if key not in removed}
+                removed_keys &= {"text"}
+            shorter[place] = {key: value for key, value in reference.items() if key not in removed_keys}
         return replace_fields(self, data=cast(JSONValue, replace_values(self.data, shorter)))
 
     def _references(self) -> Iterator[tuple[Place, dict[str, JSONValue]]]:
@@ -338,9 +338,9 @@ class Result:
         # Two objects become one: a comma replaces two braces.
         room = max_bytes - json_size(head) + 1
         cut = clamp(body, room, suffix=limits.truncation_suffix)
-        shown = {**head, **cast(dict[str, JSONValue], cut)}
-        self.report_clamped(json_size(whole), json_size(shown))
-        return shown
+        view = {**head, **cast(dict[str, JSONValue], cut)}
+        self.report_clamped(json_size(whole), json_size(view))
+        return view
 
     def report_clamped(self, original_bytes: int, clamped_bytes: int) -> None:
         """Log that an agent's view of this result was cut, and send :class:`~transports.ObservationClamped`.
@@ -420,9 +420,9 @@ class Result:
         text = "\n".join(self._summary_lines(answer, with_answer=with_answer))
         if len(text) <= max_chars:
             return text
-        shown = text[: max_chars - 1] + "…"
-        self.report_clamped(len(text.encode(errors="replace")), len(shown.encode(errors="replace")))
-        return shown
+        cut_text = text[: max_chars - 1] + "…"
+        self.report_clamped(len(text.encode(errors="replace")), len(cut_text.encode(errors="replace")))
+        return cut_text
 
     def _summary_lines(self, answer: str | None, *, with_answer: bool) -> list[str]:
         """Return the lines of a summary; ``answer`` is the data as JSON if it is small."""

@@ -71,21 +71,21 @@ def metadata_of(data: object, files: Sequence[Found], refs: Collection[Place] = 
     if not isinstance(data, dict):
         return {}
 
-    used = {item.path[0] for item in files} | {place[0] for place in refs}
+    used_keys = {item.path[0] for item in files} | {place[0] for place in refs}
     is_descriptor = any(item.is_flat and len(item.path) == 1 for item in files)
     if is_descriptor:
-        used |= DESCRIPTOR_KEYS
-    return {key: value for key, value in data.items() if str(key) not in used}
+        used_keys |= DESCRIPTOR_KEYS
+    return {key: value for key, value in data.items() if str(key) not in used_keys}
 
 
 def captured_files(outputs: Sequence[BinaryData], data: object, files: Sequence[Found]) -> list[Found]:
     """Give places to the files that the app produced beside its answer (docs/protocol.md 12.6): ``captured.0``,
     ``captured.1`` and so on, except for places that ``files`` have. The first is ``document`` if the answer has no file
     and no field ``document``."""
-    used = {item.path for item in files}
+    used_places = {item.path for item in files}
     # Enough numbers even if each file in the answer has one.
     numbered: list[Place] = [("captured", number) for number in range(len(outputs) + len(files))]
-    places = [place for place in numbered if place not in used]
+    places = [place for place in numbered if place not in used_places]
     has_document_field = isinstance(data, dict) and "document" in data
     if not files and not has_document_field:
         places[0] = ("document",)
@@ -294,13 +294,13 @@ class Router:
         on_event: OnRoutingEvent | None = None,
         durability: Durability = "process",
     ) -> None:
-        opened = discover_store(store)
-        if opened is None:
+        own_store = discover_store(store)
+        if own_store is None:
             raise UsageError(f"Router() takes a store, ours or a host's, not a {type(store).__name__}")
 
-        self._store = opened
-        self._secrets = known_to(opened.scope.holder)
-        self._fetcher = fetcher or Fetcher(limit=opened.max_bytes)
+        self._store = own_store
+        self._secrets = known_to(own_store.scope.holder)
+        self._fetcher = fetcher or Fetcher(limit=own_store.max_bytes)
         self._policy = policy or ABP
         self._on_event = on_event
         self._durability = durability
@@ -385,7 +385,7 @@ class Router:
 
     async def _store_files(self, answer: _Answer) -> None:
         """Store all files. One that cannot be stored does not stop the others."""
-        configured = answer.recognised.configured
+        matches = answer.recognised.configured
         waiting = deque((*answer.recognised.files, *answer.captured))
         try:
             while waiting:
@@ -395,7 +395,7 @@ class Router:
                 except ABPError as error:
                     answer.add_failure(file, error)
                 else:
-                    answer.add_file(file, ref, configured.get(file.path), self._policy.default_summary_template)
+                    answer.add_file(file, ref, matches.get(file.path), self._policy.default_summary_template)
         finally:
             # After a cancellation, the files that are left will not be fetched.
             for file in waiting:
@@ -430,8 +430,8 @@ class Router:
             staged = masked(stage, self._secrets)
             with span("abp.transfer", {}):
                 fetcher = self._fetcher.asked_by(answer.sender)
-                described, warnings = await fetcher.into(staged, binary, on_download)
-            return await staged.commit(**self._put_options(described, answer, warnings))
+                description, warnings = await fetcher.into(staged, binary, on_download)
+            return await staged.commit(**self._put_options(description, answer, warnings))
 
     def _put_options(self, binary: BinaryData, answer: _Answer, warnings: Sequence[str] = ()) -> PutOptions:
         origin = answer.origin
@@ -454,8 +454,8 @@ class Router:
         )
         previews: dict[Place, JSONValue] = {}
         if routed is not None and not answer.failures:
-            encoded = await answer.in_thread_if_large(_encode_answer, routed, answer.capability)
-            previews = await self._store_json(routed, encoded, answer)
+            json_bytes = await answer.in_thread_if_large(_encode_answer, routed, answer.capability)
+            previews = await self._store_json(routed, json_bytes, answer)
 
         # Added after the JSON was stored, because text that is a file already needs no second file for its length.
         if answer.texts:

@@ -131,20 +131,20 @@ class AppTables(BaseModel):
     @classmethod
     def parse(cls, tables: Mapping[str, object], file: Path) -> AppTables:
         try:
-            written = cls.model_validate({name: tables.get(name, {}) for name in cls.model_fields})
+            tables_as_written = cls.model_validate({name: tables.get(name, {}) for name in cls.model_fields})
         except ValidationError as error:
             raise _table_error(error, file) from None
 
-        for name, entry in written.apps.items():
+        for name, entry in tables_as_written.apps.items():
             # Other settings are shown in messages, or cannot hold a secret.
             secrets = placeholders([entry.headers, entry.cdp_url])
-            for secret in sorted(secrets - written.secrets.keys()):
+            for secret in sorted(secrets - tables_as_written.secrets.keys()):
                 raise UsageError(f"{file}: apps.{name}: there is no table [secrets.{secret}]")
 
         folder = file.absolute().parent
         return cls(
-            apps={name: _resolve_paths(folder, entry) for name, entry in written.apps.items()},
-            secrets={name: _resolve_paths(folder, entry) for name, entry in written.secrets.items()},
+            apps={name: _resolve_paths(folder, entry) for name, entry in tables_as_written.apps.items()},
+            secrets={name: _resolve_paths(folder, entry) for name, entry in tables_as_written.secrets.items()},
         )
 
 

@@ -290,10 +290,10 @@ def _routing(routing: RoutingPolicy | RoutingConfig | str | None, file: ConfigFi
 def _open_store(store: object, settings: Settings) -> ArtifactStore:
     """Return the caller's store, else the one at its URL, else the one of the settings."""
     if store is not None and not isinstance(store, str | Path):
-        opened = discover_store(store, max_bytes=settings.max_artifact_bytes)
-        if opened is None:
+        discovered_store = discover_store(store, max_bytes=settings.max_artifact_bytes)
+        if discovered_store is None:
             raise UsageError(
                 f"{spelled('store=')} takes a store, its URL, or an object that has one, not a {type(store).__name__}"
             )
-        return opened
+        return discovered_store
     return open_configured_store(settings, store, retention=retention_settings())

@@ -92,22 +92,22 @@ class Handshake:
             await cancel_and_wait((discovery,))
             return
 
-        discovered = discovery.result()
-        if discovered.manifest is None:
+        result = discovery.result()
+        if result.manifest is None:
             if not self._transport.features.undeclared:
-                reason = discovered.reason.message if discovered.reason else ""
+                reason = result.reason.message if result.reason else ""
                 # Not logged: many apps have no manifest.
                 self.warnings = (f"connected without a manifest: {reason}",)
             return
 
-        self._in_manifest = discovered.manifest.capabilities
+        self._in_manifest = result.manifest.capabilities
         # What the app said at run time has precedence over its manifest.
-        declared = discovered.manifest.app.model_dump(exclude_defaults=True)
-        self.info = self.info.model_copy(update=declared | self.info.model_dump(exclude_defaults=True))
+        app_in_manifest = result.manifest.app.model_dump(exclude_defaults=True)
+        self.info = self.info.model_copy(update=app_in_manifest | self.info.model_dump(exclude_defaults=True))
 
         from ._manifest import missing_capabilities  # late: most apps have no manifest
 
-        self.warnings = (*discovered.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
+        self.warnings = (*result.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
         self.capabilities = self.capabilities.with_manifest(self._in_manifest)
         for warning in self.warnings:
             logger.warning("%s", warning)

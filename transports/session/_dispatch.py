@@ -181,10 +181,10 @@ class _Queue:
 
     async def deliver_in_thread(self) -> None:
         """Deliver all waiting values to a plain function in one thread: a thread for each value would be slow."""
-        returned = await _in_thread(self._deliver_plain)
-        if returned is not None:
+        awaitable = await _in_thread(self._deliver_plain)
+        if awaitable is not None:
             try:
-                await returned
+                await awaitable
             finally:
                 self._delivered += 1
 
@@ -197,12 +197,12 @@ class _Queue:
                 return None
             self._value_started = time.monotonic()
             try:
-                returned = self.callback(value)
+                result = self.callback(value)
             except Exception:
                 logger.exception("a callback failed; the call goes on")
             else:
-                if returned is not None and inspect.isawaitable(returned):
-                    return returned
+                if result is not None and inspect.isawaitable(result):
+                    return result
             self._delivered += 1
 
 
@@ -211,8 +211,8 @@ async def invoke(callback: Callable[..., object], value: object) -> object:
     if inspect.iscoroutinefunction(callback):
         result: Awaitable[object] = callback(value)
         return await result
-    returned = await _in_thread(callback, value)
-    return await returned if inspect.isawaitable(returned) else returned
+    plain_result = await _in_thread(callback, value)
+    return await plain_result if inspect.isawaitable(plain_result) else plain_result
 
 
 async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -274,15 +274,15 @@ class Questions:
         try:
             async with asyncio.timeout(seconds):
                 await self._wait_for_slot()
-                returned = await self._run_handler(self._handler, request)
-            fault = answer_fault(request, returned)
+                handlers_answer = await self._run_handler(self._handler, request)
+            fault = answer_fault(request, handlers_answer)
         except Exception as error:  # noqa: BLE001 - raising is how a handler declines
             reason = "too late" if isinstance(error, TimeoutError) else repr(error)
             logger.warning("the elicitation handler declined %s: %s", request.method, reason)
             return DECLINED
 
-        if not fault and isinstance(returned, Mapping):
-            return returned
+        if not fault and isinstance(handlers_answer, Mapping):
+            return handlers_answer
         reason = f"the elicitation handler's answer to {request.method} is refused: {fault}"
         if not self._on_refused(reason):
             logger.warning("%s", reason)

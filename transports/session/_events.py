@@ -80,8 +80,8 @@ class CallFinished:
     @property
     def evidence(self) -> Mapping[str, StoredFile]:
         """Evidence of the call, by kind (docs/evidence.md)."""
-        ended = self.result or self.error
-        return ended.evidence if ended else {}
+        outcome = self.result or self.error
+        return outcome.evidence if outcome else {}
 
 
 def __getattr__(name: str) -> object:

@@ -111,15 +111,15 @@ def evidence_for(chosen_here: Evidence | GeneralEvidence | None, entry: str, tar
     if isinstance(chosen_here, Evidence):
         return chosen_here
     if entry:
-        chosen = read_evidence(entry)
+        choice = read_evidence(entry)
     elif chosen_here is not None:
-        chosen = chosen_here.choice
+        choice = chosen_here.choice
     else:
         return None
     without_page = ("ws://", "wss://", "mcp:", "mcp+", "replay:")
     if target.lower().startswith(without_page):
-        return replace(chosen, trace="off", video="off", har="off", screenshot="off")
-    return chosen
+        return replace(choice, trace="off", video="off", har="off", screenshot="off")
+    return choice
 
 
 def with_default_evidence(connect: Callable[P, T], text: str) -> Callable[P, T]:

@@ -63,14 +63,14 @@ def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
     warnings: list[str] = []
     manifest = _read_version(document, warnings)
     app = _read_app(document, warnings)
-    listed = document.get("capabilities")
-    if not isinstance(listed, list):
+    entries = document.get("capabilities")
+    if not isinstance(entries, list):
         warnings.append("the manifest has no list of capabilities")
         return manifest.model_copy(update={"app": app}), warnings
 
-    if len(listed) > MAX_CAPABILITIES:
-        warnings.append(f"the manifest lists {len(listed)} capabilities; the first {MAX_CAPABILITIES} are taken")
-    capabilities = _read_capabilities(listed[:MAX_CAPABILITIES], warnings)
+    if len(entries) > MAX_CAPABILITIES:
+        warnings.append(f"the manifest lists {len(entries)} capabilities; the first {MAX_CAPABILITIES} are taken")
+    capabilities = _read_capabilities(entries[:MAX_CAPABILITIES], warnings)
     return manifest.model_copy(update={"app": app, "capabilities": capabilities}), warnings
 
 
@@ -341,11 +341,11 @@ class ManifestCache:
 
     def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
         """Update a stored response from the headers of a 304 (RFC 9111 §4.3.4)."""
-        merged = cached.headers.copy()
+        new_headers = cached.headers.copy()
         for name in ("Age", "Date", *headers):
-            merged.popall(name, None)
-        merged.extend(headers)
-        self._replace_response(url, cached.body, merged, requested_at)
+            new_headers.popall(name, None)
+        new_headers.extend(headers)
+        self._replace_response(url, cached.body, new_headers, requested_at)
 
     def _replace_response(self, url: URL, body: bytes, headers: CIMultiDict[str], requested_at: float) -> None:
         """Store a response in the place of an earlier one, or remove that one if the new one must not be stored."""
@@ -377,16 +377,16 @@ def _lifetime(headers: CIMultiDict[str]) -> float | None:
         return _seconds(directives["max-age"])
 
     expires = http_date(headers.get("Expires", ""))
-    sent = http_date(headers.get("Date", ""))
-    if not expires or not sent:
+    sent_at = http_date(headers.get("Date", ""))
+    if not expires or not sent_at:
         return 0
-    return max(0.0, (expires - sent).total_seconds())
+    return max(0.0, (expires - sent_at).total_seconds())
 
 
 def _age(headers: CIMultiDict[str], requested_at: float, now: float) -> float:
     """Return the age of a response when it arrived, in seconds (RFC 9111 §4.2.3)."""
-    sent = http_date(headers.get("Date", ""))
-    apparent_age = max(0.0, now - sent.timestamp()) if sent else 0.0
+    sent_at = http_date(headers.get("Date", ""))
+    apparent_age = max(0.0, now - sent_at.timestamp()) if sent_at else 0.0
     response_delay = max(0.0, now - requested_at)
     corrected_age = _seconds(headers.get("Age", "")) + response_delay
     return max(apparent_age, corrected_age)
@@ -455,11 +455,11 @@ async def discover(
             head, size = await _read_head(page)
         title = plain_line(head.title, 200)
         manifest = request("the manifest", _manifest_target(page, head, size), accept="application/json")
-        parsed, mime_type, warnings = await _fetch_manifest(manifest, _SHARED if cache is None else cache)
+        app_manifest, mime_type, warnings = await _fetch_manifest(manifest, _SHARED if cache is None else cache)
     except DiscoveryFailed as failure:
         manifest_url = None if manifest is None else str(manifest.target.url)
         return Discovery(str(page.target.url), manifest_url, title, reason=failure)
-    return Discovery(str(page.target.url), str(manifest.target.url), title, parsed, mime_type, tuple(warnings))
+    return Discovery(str(page.target.url), str(manifest.target.url), title, app_manifest, mime_type, tuple(warnings))
 
 
 async def _fetch_manifest(manifest: RedirectedGet, cache: ManifestCache) -> tuple[protocol.Manifest, str, list[str]]:
@@ -467,7 +467,7 @@ async def _fetch_manifest(manifest: RedirectedGet, cache: ManifestCache) -> tupl
     async with manifest.deadline():
         body, headers = await _read_body(manifest, cache)
     try:
-        parsed, warnings = read_manifest(body)
+        manifest_of_app, warnings = read_manifest(body)
     except ProtocolError as error:
         raise manifest.error(f"{manifest.label} cannot be used: {error.message}") from None
 
@@ -475,7 +475,7 @@ async def _fetch_manifest(manifest: RedirectedGet, cache: ManifestCache) -> tupl
     if not is_json(mime_type):
         display_type = mime_type or "a file without a type"
         warnings.append(f"the manifest is served as {display_type}, not as application/json")
-    return parsed, mime_type, warnings
+    return manifest_of_app, mime_type, warnings
 
 
 async def _read_head(page: RedirectedGet) -> tuple[PageHead, int]:

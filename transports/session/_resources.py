@@ -213,8 +213,8 @@ class Resources:
         if len(contents) != 1:
             # The announced size is that of a single content.
             size = None
-        prepared = [self._prepare_content(item, size) for item in contents]
-        result = await self._store_result({"contents": prepared}, call)
+        prepared_contents = [self._prepare_content(item, size) for item in contents]
+        result = await self._store_result({"contents": prepared_contents}, call)
 
         if self.policy.cache_reads_to_artifacts:
             self._cache.put(uri, result, ttl=answer.get("ttl"), changes=changes)
@@ -266,9 +266,9 @@ class Resources:
         if not self.available:
             self.names = frozenset()
             return capabilities
-        generated = [entry for entry in _GENERATED if entry["name"] not in capabilities]
-        self.names = frozenset(str(entry["name"]) for entry in generated)
-        return capabilities.merge(generated)
+        entries = [entry for entry in _GENERATED if entry["name"] not in capabilities]
+        self.names = frozenset(str(entry["name"]) for entry in entries)
+        return capabilities.merge(entries)
 
     async def call_generated(self, call: Call, params: Mapping[str, Any]) -> Result:
         if call.capability == "resources.read":

@@ -125,11 +125,11 @@ class Results:
 
     async def with_evictions(self, result: Result) -> Result:
         """Return the result with a warning that names its files that the retention has already evicted."""
-        evicted = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
-        if not evicted:
+        evicted_fields = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
+        if not evicted_fields:
             return result
 
-        names = first_names([field or "the answer" for field in evicted], max_names=5)
+        names = first_names([field or "the answer" for field in evicted_fields], max_names=5)
         reason = "the answer is over the limits of the retention"
         # An earlier check of the same result may have left such a warning: this one replaces it.
         others = [warning for warning in result.warnings if not warning.startswith(reason)]

@@ -78,15 +78,15 @@ class Secrets:
     def origins(self, names: Iterable[str], url: str | None) -> frozenset[str]:
         """Return those that may receive all of these secrets. Raises as :meth:`values`, but reads no value."""
         origin = origin_of(url)
-        allowed: list[frozenset[str]] = []
+        allowed_sets: list[frozenset[str]] = []
         for name in sorted(names):
             entry = self._entries.get(name)
             if entry is None or not entry.is_for(self.user):
                 raise UsageError(f"unknown secret {name!r}; correct the name, or ask the operator for access")
             if origin not in entry.origins:
                 raise misdirected(url, name)
-            allowed.append(frozenset(entry.origins))
-        return frozenset.intersection(*allowed) if allowed else frozenset()
+            allowed_sets.append(frozenset(entry.origins))
+        return frozenset.intersection(*allowed_sets) if allowed_sets else frozenset()
 
     async def mask_values_for(self, url: str | None) -> None:
         """Mask the values of this user that are bound to the origin of ``url``: the app may show one that an earlier
@@ -129,8 +129,8 @@ async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
 def _read_secret_file(name: str, file: Path) -> str:
     """Return the text of a file, at most one byte longer than a secret may be. Only the log says why it is not read."""
     try:
-        with open_regular(file) as opened:
-            return opened.read(_MAX_BYTES + 1).decode()
+        with open_regular(file) as stream:
+            return stream.read(_MAX_BYTES + 1).decode()
     except (OSError, ValueError) as error:
         logger.warning("the secret %s cannot be read from %s: %s", name, file, type(error).__name__)
         raise UsageError(f"the secret {name} cannot be read from its file; the operator's log has more") from None
@@ -313,15 +313,15 @@ class Guarded(WrappedTransport):
         if guard.make is None or not placeholders(guard.settings):
             return
 
-        resolved: dict[str, object] = {}
+        resolved_settings: dict[str, object] = {}
         for key, value in guard.settings.items():
             if key == "cdp_url":
                 receiver = str(value)
             else:
                 receiver = guard.headers_to or guard.target
             values = await guard.secrets.values(placeholders(value), receiver)
-            resolved[key] = fill_placeholders(value, values)
-        self.wrapped = guard.make(resolved)
+            resolved_settings[key] = fill_placeholders(value, values)
+        self.wrapped = guard.make(resolved_settings)
         if self._store is not None:
             self.use_store(self._store)
 

@@ -392,12 +392,12 @@ class Session(OpenedHere):
         except ABPError as error:
             # The caller may cancel before the error is complete.
             call.fail(_cancellation(call))
-            completed = await self._completed_error(call, error)
-            call.fail(completed)
-            if not isinstance(completed, CallTimeout):
+            complete_error = await self._completed_error(call, error)
+            call.fail(complete_error)
+            if not isinstance(complete_error, CallTimeout):
                 await self._events.wait_for_callbacks(call.on_progress)
             # Other errors that were handled on the way are of no use to the caller.
-            raise completed from completed.__cause__
+            raise complete_error from complete_error.__cause__
         except asyncio.CancelledError:
             call.fail(_cancellation(call))
             raise
@@ -411,10 +411,10 @@ class Session(OpenedHere):
                 call.params, call.content = prepare_params(dict(params), read_files=False)
             except FileToRead:
                 call.params, call.content = await asyncio.to_thread(prepare_params, dict(params))
-        declared = self.capabilities.get(call.capability)
-        if declared is not None:
-            call.warnings = self._handshake.check_params(declared, call.params, call.content)
-            call.output_schema = declared.output_schema
+        declaration = self.capabilities.get(call.capability)
+        if declaration is not None:
+            call.warnings = self._handshake.check_params(declaration, call.params, call.content)
+            call.output_schema = declaration.output_schema
 
     async def _keep(self, call: Call, reply: Message, data: object) -> Result:
         """Store the files of an answer, and read small resources that it links to."""
@@ -589,10 +589,10 @@ def _caused_by_refusal(error: ABPError, call: Call) -> ABPError:
     if not isinstance(error, CapabilityError):
         return error.followed_by(call.refused[0])
     what_the_app_said = error.message.removeprefix(f"{call.capability}: ")
-    explained = UsageError(
+    refusal = UsageError(
         f"{call.capability}: {call.refused[0]}; then the app said: {what_the_app_said}",
         code=INVALID_ANSWER,
         details={"app": error.as_dict()},
     )
-    explained.evidence = error.evidence
-    return explained
+    refusal.evidence = error.evidence
+    return refusal

@@ -62,9 +62,9 @@ async def _read_state_until_closed(
 ) -> dict[str, Any] | None:
     """Return the last cookies and storage that could be read before the context closed or ``done()`` returned."""
     state: dict[str, Any] | None = None
-    ended = asyncio.Event()
-    context.on("close", lambda _: ended.set())
-    waiting = [asyncio.ensure_future(done()), asyncio.ensure_future(ended.wait())]
+    closed_by_user = asyncio.Event()
+    context.on("close", lambda _: closed_by_user.set())
+    waiting = [asyncio.ensure_future(done()), asyncio.ensure_future(closed_by_user.wait())]
     # Seconds between two reads of the state, which is lost when the last window closes.
     poll_interval = 1.0
     try:

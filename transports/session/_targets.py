@@ -66,11 +66,11 @@ def transport_for(
     names = _transport_names(target)
     if name not in ("auto", *names):
         raise UsageError(_unfit_transport(target, name, names))
-    chosen = names[0] if name == "auto" else name
+    chosen_name = names[0] if name == "auto" else name
 
-    if chosen == "replay":
+    if chosen_name == "replay":
         return _replay_transport(target, browser_options, request_options, headless)
-    if chosen == "websocket":
+    if chosen_name == "websocket":
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
         return _websocket_transport(target, seconds, settings, request_options)
 
@@ -79,7 +79,7 @@ def transport_for(
         browser_options = {**browser_options, **_only(request_options, "headers")}
         request_options = _only(request_options, "auth")
     reject_options(request_options, f"a page; sign in with {spelled('storage_state=')} or {spelled('profile=')}")
-    return _page_transport(target, name, chosen, {"headless": headless, "timeout": seconds, **browser_options})
+    return _page_transport(target, name, chosen_name, {"headless": headless, "timeout": seconds, **browser_options})
 
 
 def _websocket_transport(

@@ -67,8 +67,8 @@ class View(Session):
         **options: Unpack[ViewOptions],
     ) -> None:
         server = ViewServer(parent.transport)
-        declared = parent.capabilities.get(capability)
-        if declared is None or declared.view is None:
+        declaration = parent.capabilities.get(capability)
+        if declaration is None or declaration.view is None:
             with_views = [name for name, listed in parent.capabilities.items() if listed.view is not None]
             others = f"; tools with views: {', '.join(with_views[:10])}" if with_views else ""
             raise UsageError(f"{capability!r} has no view{others}")
@@ -82,12 +82,12 @@ class View(Session):
         context = _host_context(options)
         self._parent = parent
         self._capability = capability
-        self._uri = declared.view
+        self._uri = declaration.view
         self._files: list[ArtifactRef] = []
         self._result: Result | None = None
         self._view = ViewTransport(
-            declared.view,
-            partial(self._open_tool, server, capability, params, declared.view),
+            declaration.view,
+            partial(self._open_tool, server, capability, params, declaration.view),
             source=replace(_pages_for(parent.transport), locale=context.locale, timezone=context.timezone),
             relay=partial(server.relay, timeout=parent._timeout_or_default(timeout)),
             context=context,
@@ -122,17 +122,17 @@ class View(Session):
             )
         document = await server.document(uri, timeout=seconds)
         if _is_replayed(parent.transport) and REDACTED in document.html:
-            redacted = (
+            warning = (
                 f"the recording has {REDACTED} in place of some texts of the view; its script may fail because of that"
             )
-            document = replace(document, warnings=(redacted, *document.warnings))
+            document = replace(document, warnings=(warning, *document.warnings))
 
         tool_call = server_calls[-1]
         return OpenedTool(tool_call.tool, tool_call.arguments, tool_call.result, document)
 
     async def _store_download(self, content: BinaryData) -> None:
-        stored = await self._results.from_data({"file": content}, Call(new_id(), "ui/download-file", math.inf))
-        self._files += stored.artifacts.values()
+        result = await self._results.from_data({"file": content}, Call(new_id(), "ui/download-file", math.inf))
+        self._files += result.artifacts.values()
 
     def _repr_html_(self) -> str:
         html = super()._repr_html_()
@@ -261,8 +261,8 @@ class ViewServer:
     async def document(self, uri: str, *, timeout: float) -> ViewDocument:
         read = await self.relay("resources/read", {"uri": uri}, timeout=timeout)
         request = Message("view/listed", {"uri": uri, "read": read})
-        listed = _payload(await self._transport.request(request, timeout=timeout)).get("listed")
-        return read_document(uri, read, listed if isinstance(listed, Mapping) else None)
+        entry = _payload(await self._transport.request(request, timeout=timeout)).get("listed")
+        return read_document(uri, read, entry if isinstance(entry, Mapping) else None)
 
 
 def _payload(reply: Message) -> Mapping[str, object]:

@@ -439,23 +439,23 @@ def _write_copy(folders: StoreFolders, digest: str, copy_name: str) -> None:
 
 def _is_same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
     """Return whether a name leads to the blob, as a hard link or as an untouched copy."""
-    named = root.file_status(name)
+    status = root.file_status(name)
     blob = blobs.file_status(digest)
-    if named is None or blob is None:
+    if status is None or blob is None:
         return False
-    if os.path.samestat(named, blob):
+    if os.path.samestat(status, blob):
         return True
     # A copy has one link. Times are coarse (some milliseconds), so links to other content may have the same time.
-    return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (blob.st_size, blob.st_mtime_ns)
+    return status.st_nlink == 1 and (status.st_size, status.st_mtime_ns) == (blob.st_size, blob.st_mtime_ns)
 
 
 def _remove_content(folders: StoreFolders, metadata: Metadata, known_ids: Collection[str]) -> None:
     """Remove content and its names, but no user's file. ``known_ids`` are the other ids under its lock."""
     digest = metadata.sha256
     names = [name.name for name in metadata.names if is_name_of(folders, name.name, digest)]
-    removed = [_discard_name(folders, name, digest) for name in names]
+    were_removed = [_discard_name(folders, name, digest) for name in names]
     # A sweep recognises a copy that stays by its content.
-    if all(removed) and not _is_shared(folders, metadata, known_ids):
+    if all(were_removed) and not _is_shared(folders, metadata, known_ids):
         folders.blobs.discard(digest)
         folders.quarantine.discard(digest)
 

@@ -529,8 +529,8 @@ class Catalog:
         return None if rows is None else [row for row in rows if row.id in keys]
 
     def _refs_without_index(self, scope: Scope) -> list[tuple[ArtifactRef, float]]:
-        covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
-        return [(metadata.ref(self.path(metadata)), metadata.stored) for metadata in sorted(covered, key=age_key)]
+        visible = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
+        return [(metadata.ref(self.path(metadata)), metadata.stored) for metadata in sorted(visible, key=age_key)]
 
     def _inodes(self, meta: Folder, rows: Sequence[IndexRow]) -> Mapping[str, int]:
         """Return the inodes of the metadata of ``rows``, at least, by id."""
@@ -596,11 +596,11 @@ class Catalog:
 
         # They are sorted as the table is.
         missing = sorted(key for key, inode in keys.items() if indexed.get(key) != inode)
-        written, transactions = self._index_files(missing)
+        rows_written, transactions = self._index_files(missing)
         changes += transactions
 
         # Without a mark, the next call tries the unreadable files again.
-        is_complete = written == len(missing)
+        is_complete = rows_written == len(missing)
         if mark is not None and is_complete:
             self.index.mark_complete(mark, changes)
         self._compared = time.monotonic()
@@ -608,9 +608,9 @@ class Catalog:
 
     def _index_files(self, keys: Collection[str]) -> tuple[int, int]:
         """Write the rows of these ids, and return the numbers of rows and of transactions."""
-        written = transactions = 0
+        rows_written = transactions = 0
         if not keys:
-            return written, transactions
+            return rows_written, transactions
         unread = self.read_all(keys)
         # Other writers wait for a transaction, so it has a limited number of rows.
         batch_size = 5000
@@ -619,8 +619,8 @@ class Catalog:
             with without_collection():
                 batch = list(islice(unread, batch_size))
                 if not batch:
-                    return written, transactions
-                written += self.index.put(batch)
+                    return rows_written, transactions
+                rows_written += self.index.put(batch)
             transactions += 1
 
     def path(self, metadata: Metadata) -> Path | None:

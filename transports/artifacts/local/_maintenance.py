@@ -45,19 +45,19 @@ class Strays:
         self._catalog = catalog
 
     def find(self) -> list[Stray]:
-        named: set[str] = set()
-        used: set[str] = set()
+        known_names: set[str] = set()
+        used_digests: set[str] = set()
         for metadata in self._catalog.all_metadata():
-            named.update(name.name for name in metadata.names)
-            used.add(metadata.sha256)
+            known_names.update(name.name for name in metadata.names)
+            used_digests.add(metadata.sha256)
 
         # Several writers may have intended a name that one of them made.
         intended = {
             stray.name: stray
             for stray in self._list_by_intent()
-            if stray.name not in named and self._has_no_artifact(stray)
+            if stray.name not in known_names and self._has_no_artifact(stray)
         }
-        others = self._list_by_content(used, named | intended.keys())
+        others = self._list_by_content(used_digests, known_names | intended.keys())
         return [*intended.values(), *filter(self._has_no_artifact, others)]
 
     def _list_by_content(self, used: Container[str], known_names: Container[str]) -> list[Stray]:
@@ -81,15 +81,15 @@ class Strays:
             for name in root.names():
                 if name in known_names:
                     continue
-                named = root.file_status(name)
-                if named is None:
+                name_status = root.file_status(name)
+                if name_status is None:
                     continue
 
-                content = links.get((named.st_dev, named.st_ino))
-                if content is None and named.st_nlink == 1:
-                    content = copies.get((named.st_size, named.st_mtime_ns))
+                content = links.get((name_status.st_dev, name_status.st_ino))
+                if content is None and name_status.st_nlink == 1:
+                    content = copies.get((name_status.st_size, name_status.st_mtime_ns))
                 if content:
-                    strays.append(Stray(name, content, named.st_size, root.change_time(named)))
+                    strays.append(Stray(name, content, name_status.st_size, root.change_time(name_status)))
         return strays
 
     def _has_no_artifact(self, stray: Stray) -> bool:
@@ -103,9 +103,9 @@ class Strays:
 
     def forget_intents(self, max_changed: float, remaining: Iterable[Stray]) -> None:
         """Remove the intent files of dead writers from before ``max_changed``, except those of ``remaining`` names."""
-        needed = {stray.intent for stray in remaining}
+        needed_intents = {stray.intent for stray in remaining}
         for staging, name, status in _list_files(self._tree, "staging"):
-            if not _INTENT.fullmatch(name) or name in needed or status.st_mtime >= max_changed:
+            if not _INTENT.fullmatch(name) or name in needed_intents or status.st_mtime >= max_changed:
                 continue
             if not _is_alive(name, status.st_mtime):
                 staging.discard(name)
@@ -123,9 +123,9 @@ class Strays:
                 if not _BLOB.fullmatch(digest) or not is_file_name:
                     continue
 
-                named = root.file_status(name)
-                if named:
-                    strays.append(Stray(name, digest, named.st_size, root.change_time(named), intent))
+                name_status = root.file_status(name)
+                if name_status:
+                    strays.append(Stray(name, digest, name_status.st_size, root.change_time(name_status), intent))
         return strays
 
 
@@ -205,9 +205,9 @@ class Maintenance:
         remaining_names = self._sweep_names(removals, dry_run=dry_run)
 
         # A copy that remains is recognised by its content.
-        needed = {stray.digest for stray in remaining_names}
+        needed_digests = {stray.digest for stray in remaining_names}
         for orphan in orphans:
-            is_removable = orphan.age > MAX_WRITING and orphan.digest not in needed
+            is_removable = orphan.age > MAX_WRITING and orphan.digest not in needed_digests
             if is_removable and (dry_run or self._blobs.remove_orphan(orphan.digest)):
                 removals.append(Removal("content", orphan.digest, orphan.size, "orphan"))
 
@@ -250,8 +250,8 @@ class Maintenance:
         ]
         if not orphans:
             return []
-        used = {metadata.sha256 for metadata in self._catalog.all_metadata()}
-        return [orphan for orphan in orphans if orphan.digest not in used]
+        used_digests = {metadata.sha256 for metadata in self._catalog.all_metadata()}
+        return [orphan for orphan in orphans if orphan.digest not in used_digests]
 
     def check(self, *, repair: bool) -> list[Problem]:
         """Return all problems except damaged content. Rows of the index that differ are corrected; with ``repair``,

@@ -233,20 +233,20 @@ class Tree:
     @contextmanager
     def folder(self, *parts: str, create: bool = False) -> Iterator[Folder]:
         """Open ``root/part/part…``. With ``create``, missing folders are made, with mode 0700."""
-        with ExitStack() as opened:
-            folder = self._open(opened, (), None, create=create)
+        with ExitStack() as stack:
+            folder = self._open(stack, (), None, create=create)
             for depth in range(1, len(parts) + 1):
-                folder = self._open(opened, parts[:depth], folder, create=create)
+                folder = self._open(stack, parts[:depth], folder, create=create)
             yield folder
 
     @contextmanager
     def folders(self) -> Iterator[StoreFolders]:
-        with ExitStack() as opened:
-            root = self._open(opened, (), None, create=True)
-            abp_folder = self._open(opened, (".abp",), root, create=True)
+        with ExitStack() as stack:
+            root = self._open(stack, (), None, create=True)
+            abp_folder = self._open(stack, (".abp",), root, create=True)
             # Each field of StoreFolders but the root is also the name of a folder in .abp.
             names = StoreFolders._fields[1:]
-            yield StoreFolders(root, *[self._open(opened, (".abp", name), abp_folder, create=True) for name in names])
+            yield StoreFolders(root, *[self._open(stack, (".abp", name), abp_folder, create=True) for name in names])
 
     @contextmanager
     def lock(self, folders: StoreFolders, digest: str) -> Iterator[int]:
@@ -345,8 +345,8 @@ def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> 
     root = next((root for root in roots if real.is_relative_to(root)), None)
     if root is None:
         raise refused
-    with Tree(root, private=False).folder(*real.relative_to(root).parts) as opened:
-        yield real, opened
+    with Tree(root, private=False).folder(*real.relative_to(root).parts) as folder_inside:
+        yield real, folder_inside
 
 
 def open_beneath(path: str, roots: Sequence[Path], refused: UsageError) -> FileIO:

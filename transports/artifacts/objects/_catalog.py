@@ -201,8 +201,8 @@ class Bucket:
                 retryable=True,
                 details=details,
             )
-        refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
-        if isinstance(error, refused) or reason in _REFUSAL_CODES:
+        refusal_errors = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
+        if isinstance(error, refusal_errors) or reason in _REFUSAL_CODES:
             return StoreUnavailable(
                 f"cannot {action} in {self.url}: the server refused access ({reason}); check the credentials "
                 "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud), their permissions, AWS_REGION "
@@ -290,9 +290,9 @@ def _failure_reason(error: BaseException) -> str:
     text = str(error)
     if _CREDENTIALS_SOURCE.search(text):
         return "no credentials"
-    named = re.search(r"<Code>(\w{1,64})</Code>", text) or re.search(r"status code: (\d{3})", text)
-    if named:
-        return named[1]
+    match = re.search(r"<Code>(\w{1,64})</Code>", text) or re.search(r"status code: (\d{3})", text)
+    if match:
+        return match[1]
     if isinstance(error, TimeoutError) or "timed out" in text:
         return "timeout"
     if "configured region" in text:
@@ -366,7 +366,7 @@ class Catalog:
 
     async def all_metadata(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
         """Return the oldest first. Ids of unreadable metadata are added to ``unreadable``."""
-        covered: list[Metadata] = []
+        visible: list[Metadata] = []
         async for page in self._listing():
             # An object is read again only if its ETag has changed.
             changed = [key for key, e_tag in page.items() if not self._is_current(key, e_tag)]
@@ -379,8 +379,8 @@ class Catalog:
             for key in page:
                 current = self._metadata.get(key)
                 if current and scope.covers(current.metadata.scope):
-                    covered.append(current.metadata)
-        return sorted(covered, key=age_key)
+                    visible.append(current.metadata)
+        return sorted(visible, key=age_key)
 
     def _is_current(self, key: str, e_tag: str) -> bool:
         """Return whether the remembered metadata has this ETag. Some servers have none."""
@@ -469,15 +469,15 @@ class IndexedCatalog(Catalog):
     # --- one artifact -------------------------------------------------------------------------------------------------
 
     async def write(self, metadata: Metadata) -> None:
-        announced = await self._announce(metadata.id)
+        announcement = await self._announce(metadata.id)
         record = await self._write_object(metadata)
         self._remember(record)
-        await self._update_index(metadata.id, self._index.put(record, announced))
+        await self._update_index(metadata.id, self._index.put(record, announcement))
 
     async def remove(self, key: str) -> None:
-        announced = await self._announce(key)
+        announcement = await self._announce(key)
         await super().remove(key)
-        await self._update_index(key, self._index.remove(key, announced))
+        await self._update_index(key, self._index.remove(key, announcement))
 
     async def repair_entry(self, key: str) -> None:
         await self._correct_rows([key], even_if_equal=True)
@@ -488,10 +488,10 @@ class IndexedCatalog(Catalog):
 
     async def _announce(self, key: str) -> int:
         """Announce a change and return the number of the announcement; 0 if the index could not be reached."""
-        announced = await self._update_index(key, self._index.announce(key))
-        if announced is None:
+        announcement = await self._update_index(key, self._index.announce(key))
+        if announcement is None:
             await self._bucket.put(f"{_UNINDEXED}{key}", b"", "text/plain")
-        return announced or 0
+        return announcement or 0
 
     async def _update_index(self, key: str, work: Awaitable[T]) -> T | None:
         """Await ``work`` on the index; return ``None`` and remember ``key`` if the index cannot be reached."""
@@ -531,39 +531,39 @@ class IndexedCatalog(Catalog):
         """Correct the index. An object is read only if its ETag differs or its row cannot be read."""
         number, was_built = await self._index.state()
         unreadable: list[str] = []
-        listed, wrong = await self._compare_objects(unreadable)
-        wrong += await self._compare_rows(listed, unreadable)
+        listed_ids, wrong_ids = await self._compare_objects(unreadable)
+        wrong_ids += await self._compare_rows(listed_ids, unreadable)
         # An index that is recreated meanwhile has another number, and is not marked.
         await self._index.mark_built(number)
-        corrected = wrong if was_built else []
-        return ReindexReport(len(listed), tuple(corrected), tuple(unreadable))
+        corrected = wrong_ids if was_built else []
+        return ReindexReport(len(listed_ids), tuple(corrected), tuple(unreadable))
 
     async def _compare_objects(self, unreadable: list[str]) -> tuple[set[str], list[str]]:
         """Correct the rows whose ETag is not that of their object. Return the ids of all objects, and the corrected."""
-        listed: set[str] = set()
-        wrong: list[str] = []
+        listed_ids: set[str] = set()
+        wrong_ids: list[str] = []
         async for page in self._listing():
             e_tags = await self._index.e_tags(page.keys())
             changed = [key for key, e_tag in page.items() if not e_tag or e_tags.get(key) != e_tag]
             records = await self._read_all(changed, unreadable)
-            read = {record.metadata.id for record in records}
-            missing = [key for key in changed if key not in read]
+            read_ids = {record.metadata.id for record in records}
+            missing = [key for key in changed if key not in read_ids]
             await self._index.apply_differences(records, missing, e_tags)
-            wrong += [record.metadata.id for record in records if e_tags.get(record.metadata.id) != record.e_tag]
-            listed.update(page)
-        return listed, wrong
+            wrong_ids += [record.metadata.id for record in records if e_tags.get(record.metadata.id) != record.e_tag]
+            listed_ids.update(page)
+        return listed_ids, wrong_ids
 
     async def _compare_rows(self, listed: Container[str], unreadable: list[str]) -> list[str]:
         """Correct the rows without an object among the ``listed``, or without readable metadata. Return their ids."""
-        wrong: list[str] = []
+        wrong_ids: list[str] = []
         async for rows in self._index.keys():
             unlisted = [key for key in rows if key not in listed]
             without_object = await self._correct_rows(unlisted)
             # A row that lost its metadata may have kept its ETag.
             damaged = [key for key, is_readable in rows.items() if key in listed and not is_readable]
             await self._correct_rows(damaged, even_if_equal=True, unreadable=unreadable)
-            wrong += [*without_object, *damaged]
-        return wrong
+            wrong_ids += [*without_object, *damaged]
+        return wrong_ids
 
     async def _correct_rows(
         self, keys: Sequence[str], *, even_if_equal: bool = False, unreadable: list[str] | None = None
@@ -575,8 +575,8 @@ class IndexedCatalog(Catalog):
             part = keys[start : start + LIMITS.page]
             e_tags = await self._index.e_tags(part)
             records = await self._read_all(part, unreadable)
-            read = {record.metadata.id for record in records}
-            missing = [key for key in part if key not in read]
+            read_ids = {record.metadata.id for record in records}
+            missing = [key for key in part if key not in read_ids]
             gone += missing
 
             changed = records

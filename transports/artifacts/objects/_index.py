@@ -252,8 +252,8 @@ class StoreIndex:
 
     async def touch(self, key: str) -> None:
         sql = "UPDATE abp_artifacts_1 SET used = ? WHERE store = ? AND id = ? AND used < ?"
-        used = time.time()
-        await self._run(lambda cursor, store: cursor.execute(sql, (used, store, key, used)))
+        used_at = time.time()
+        await self._run(lambda cursor, store: cursor.execute(sql, (used_at, store, key, used_at)))
 
     # --- completeness of the index ------------------------------------------------------------------------------------
 

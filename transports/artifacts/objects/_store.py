@@ -282,10 +282,10 @@ class ObjectStore(ArtifactStore):
         hour = 3600.0
         old_blobs = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
         report = await self._catalog.compare()
-        used = await self._catalog.contents() if old_blobs else set()
+        used_keys = await self._catalog.contents() if old_blobs else set()
         # Unreadable metadata may name any content that begins with the digits of its id.
         perhaps_used = tuple(_content_prefix(key) for key in report.unreadable)
-        unused = [blob for blob in old_blobs if blob.key not in used and not blob.key.startswith(perhaps_used)]
+        unused = [blob for blob in old_blobs if blob.key not in used_keys and not blob.key.startswith(perhaps_used)]
         return [Removal("content", blob.key, blob.size, "orphan") for blob in unused if not self._reading[blob.key]]
 
     async def reindex(self) -> ReindexReport:
@@ -298,11 +298,11 @@ class ObjectStore(ArtifactStore):
         difference = "the index differed from the metadata; it is repaired"
         problems = [Problem("index", key, difference) for key in report.corrected]
 
-        used = await self._catalog.contents() if repair and report.unreadable else set()
+        used_keys = await self._catalog.contents() if repair and report.unreadable else set()
         for key in report.unreadable:
             outcome = "delete the artifact, store it again, or --repair"
             if repair:
-                await self._quarantine(key, used)
+                await self._quarantine(key, used_keys)
                 outcome = "it was put into quarantine"
             problems.append(Problem("metadata", key, f"its metadata cannot be read; {outcome}"))
         return problems

@@ -159,16 +159,16 @@ class Ledger:
             self._database.begin_work(self.worker)
             # The transaction runs again after a lost connection, and may have been committed before.
             again = next(attempts) > 0
-            held = self._settle(cursor, settlements)
+            written_count = self._settle(cursor, settlements)
             request = LeaseRequest(
                 self._run, self.worker, lease, count, seconds, per_host, closed, self._last_host, again
             )
-            return held, lease_jobs(self._database, cursor, request)
+            return written_count, lease_jobs(self._database, cursor, request)
 
-        held, jobs = await self._transactions.run(work)
+        written_count, jobs = await self._transactions.run(work)
         if jobs:
             self._last_host = host_of(jobs[-1].job)
-        return held, jobs
+        return written_count, jobs
 
     async def heartbeat(self, seconds: float) -> int:
         """Renew all leases of this worker to end ``seconds`` from now. Return their number."""
@@ -191,10 +191,10 @@ class Ledger:
         return await self._transactions.run(lambda cursor: self._settle(cursor, settlements))
 
     def _settle(self, cursor: Cursor, settlements: Sequence[Settlement]) -> int:
-        held = settle_jobs(self._database, cursor, self._run, self.worker, settlements)
+        written_count = settle_jobs(self._database, cursor, self._run, self.worker, settlements)
         if any(settlement.again_after is not None for settlement in settlements):
             self._keep_cancelled(cursor)
-        return held
+        return written_count
 
     async def expire(self) -> tuple[int, int]:
         """End expired leases and the leases of lost workers. Return the numbers of jobs that are queued again, and of
@@ -499,8 +499,8 @@ def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], c
             continue
         free = count
         if request.per_host is not None:
-            held = f"SELECT count(*) FROM abp_jobs WHERE run = ? AND {LEASED} AND host = ?"
-            free = request.per_host - int(number_from(cursor, held, request.run, host))
+            leased_sql = f"SELECT count(*) FROM abp_jobs WHERE run = ? AND {LEASED} AND host = ?"
+            free = request.per_host - int(number_from(cursor, leased_sql, request.run, host))
         if free > 0:
             room[host] = free
         if len(room) == count:
@@ -552,11 +552,11 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
 
     end_jobs = _SETTLE_JOBS.format(now=database.now_sql, worker="worker", finished=database.now_sql)
     ended_rows = [_settled_row(run, worker, settlement) for settlement in begun if settlement.again_after is None]
-    held = _update_jobs(cursor, end_jobs, ended_rows)
+    written_count = _update_jobs(cursor, end_jobs, ended_rows)
 
     retry_jobs = _SETTLE_JOBS.format(now=database.now_sql, worker="NULL", finished="NULL")
     retried_rows = [_settled_row(run, worker, settlement) for settlement in begun if settlement.again_after is not None]
-    held += _update_jobs(cursor, retry_jobs, retried_rows)
+    written_count += _update_jobs(cursor, retry_jobs, retried_rows)
 
     # Jobs that were not begun return to the queue, as if they had not been leased.
     return_jobs = (
@@ -564,7 +564,7 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
         f"WHERE run = ? AND key = ? AND worker = ? AND {LEASED}"
     )
     returned_rows = [(State.QUEUED.value, run, settlement.key, worker) for settlement in not_begun]
-    return held + _update_jobs(cursor, return_jobs, returned_rows)
+    return written_count + _update_jobs(cursor, return_jobs, returned_rows)
 
 
 def _update_jobs(cursor: Cursor, statement: str, rows: Sequence[tuple[Value, ...]]) -> int:

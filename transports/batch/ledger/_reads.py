@@ -93,9 +93,9 @@ _BY_HOST = _Order("host", "ORDER BY host, position", ">", "<=", descending=False
 
 def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     """Raises :class:`~transports.errors.UsageError` for an invalid ``after``."""
-    ended = query.states[0].is_final
-    order = _LATEST_END_FIRST if ended else _BY_HOST
-    after = _parse_sort_key(query.after, ended=ended)
+    are_final = query.states[0].is_final
+    order = _LATEST_END_FIRST if are_final else _BY_HOST
+    after = _parse_sort_key(query.after, ended=are_final)
     copies = _keys_of_copies(cursor, run, query.text)
     filter_condition, filter_values = _filter_condition(query, copies)
 
@@ -197,8 +197,8 @@ def _filter_condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tupl
 def _like_pattern(text: str) -> str:
     """Make a pattern to search JSON for a text without regard to case. ``!`` is the escape."""
     without_quotes = encoded(text.lower())[1:-1]
-    escaped = without_quotes.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return f"%{escaped}%"
+    escaped_text = without_quotes.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return f"%{escaped_text}%"
 
 
 def _parse_sort_key(after: str | None, *, ended: bool) -> tuple[Value, ...]:
@@ -298,11 +298,11 @@ class _Ended:
     def _double_step(self) -> None:
         self.step *= 2
         for times in (self.succeeded, self.others):
-            merged = Counter[int]()
+            counts = Counter[int]()
             for interval, count in times.items():
-                merged[interval // 2] += count
+                counts[interval // 2] += count
             times.clear()
-            times.update(merged)
+            times.update(counts)
 
 
 class Tally:

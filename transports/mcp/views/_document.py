@@ -197,15 +197,15 @@ def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] 
 
 
 def _sort_domains(domains: Sequence[Any]) -> tuple[list[str], list[str]]:
-    allowed: list[str] = []
+    allowed_domains: list[str] = []
     refused: list[str] = []
     for domain in domains:
         reason = _why_refused(domain)
         if reason:
             refused.append(f"{domain!r:.100}: {reason}")
         else:
-            allowed.append(domain)
-    return allowed, refused
+            allowed_domains.append(domain)
+    return allowed_domains, refused
 
 
 def policy_remedy(directive: str, address: str) -> str:

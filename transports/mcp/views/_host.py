@@ -427,19 +427,19 @@ class Host:
                 return None
             return {"result": await self._answer_request(method, params)}
         except Invalid as invalid:
-            refused = _Refused(INVALID_PARAMS, str(invalid))
+            refusal = _Refused(INVALID_PARAMS, str(invalid))
             if method == "ui/initialize":
                 self.initialize_error = str(invalid)
             if not is_request:
                 self._ignored += 1
         except _Refused as error:
-            refused = error
+            refusal = error
         except ABPError as error:
-            refused = _refusal_of(error)
+            refusal = _refusal_of(error)
         except Exception as error:  # the view waits for its answer
             logger.exception("a request of the view failed: %s", method)
-            refused = _Refused(INTERNAL_ERROR, f"the host failed ({type(error).__name__})")
-        return refused.as_json() if is_request else None
+            refusal = _Refused(INTERNAL_ERROR, f"the host failed ({type(error).__name__})")
+        return refusal.as_json() if is_request else None
 
     async def _answer_request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
         request = _read_params(method, params)
@@ -475,10 +475,10 @@ class Host:
 
     def _refuse_unsupported(self, method: str, params: Mapping[str, object]) -> _Refused:
         _, ability, kind = _METHODS[method]
-        refused = _Refused(METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {ability}")
+        refusal = _Refused(METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {ability}")
         if kind is not None:
-            self._record(kind, _without_handles(params), refused.as_json())
-        return refused
+            self._record(kind, _without_handles(params), refusal.as_json())
+        return refusal
 
     def _on_notification(self, method: str, params: Mapping[str, object]) -> None:
         if not self._supports(method):
@@ -542,7 +542,7 @@ class Host:
         self, contents: Sequence[Mapping[str, object]], params: Mapping[str, object]
     ) -> Mapping[str, object]:
         """Save files of the view. If one is refused, the view learns it and the rest is dropped."""
-        shown = _without_handles(params)
+        shown_params = _without_handles(params)
         files: list[BinaryData] = []
         try:
             for item in contents:
@@ -554,11 +554,11 @@ class Host:
         except ABPError as error:
             await self._release_content(contents)
             self.warn(f"a file of the view was refused: {error.message}")
-            return self._record("download-file", shown, {"isError": True})
+            return self._record("download-file", shown_params, {"isError": True})
         except Exception:
             await self._release_content(contents)
             raise
-        return self._record("download-file", shown, {})
+        return self._record("download-file", shown_params, {})
 
     async def _release_content(self, contents: Sequence[Mapping[str, object]]) -> None:
         if self._discard is None:

@@ -168,9 +168,9 @@ class ViewTransport(PageTransport):
         return await super()._open_page()
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
-        opened = self._opened
-        assert opened is not None
-        self._host = host = self._new_host(opened.tool)
+        opened_tool = self._opened
+        assert opened_tool is not None
+        self._host = host = self._new_host(opened_tool.tool)
         host_origin = f"http://abp-{secrets.token_hex(8)}.localhost"
         # Another origin of the same site: of another site, browsers would deny the view its storage.
         view_origin = host_origin.replace("://", "://view.")
@@ -179,10 +179,10 @@ class ViewTransport(PageTransport):
         self._reloads = 0
         self._frame = None
 
-        await self._serve_documents(page, opened, host_origin, view_origin)
+        await self._serve_documents(page, opened_tool, host_origin, view_origin)
         diagnosis.listen(page, self._page_stack)
         await page.goto(f"{host_origin}/")
-        allow = "; ".join(opened.document.permissions)
+        allow = "; ".join(opened_tool.document.permissions)
         sandbox = "allow-scripts allow-same-origin allow-forms"
         await agent.invoke("show", self._address, view_origin, sandbox, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
@@ -195,8 +195,8 @@ class ViewTransport(PageTransport):
                     diagnosis.watch_policy(page, self._frame, self._page_stack), self._wait_for_handshake(host)
                 )
         except TimeoutError:
-            raise self._blank_error(patience, diagnosis, opened.document) from None
-        await self._send_result(agent, opened)
+            raise self._blank_error(patience, diagnosis, opened_tool.document) from None
+        await self._send_result(agent, opened_tool)
 
     def _new_host(self, tool: Mapping[str, object]) -> Host:
         return Host(
@@ -214,8 +214,8 @@ class ViewTransport(PageTransport):
         host_headers = {
             "Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; frame-src {view_origin}"
         }
-        granted = self._profile.csp_sources if self._csp == "declared" else None
-        view_headers = opened.document.policy_headers(self._csp, granted)
+        granted_sources = self._profile.csp_sources if self._csp == "declared" else None
+        view_headers = opened.document.policy_headers(self._csp, granted_sources)
         # For browsers without Connection-Allowlist.
         if self._csp != "loose":
             await page.add_init_script(NO_WEBRTC)
@@ -377,21 +377,21 @@ class ViewTransport(PageTransport):
         if message.type not in ("initialize", "capabilities/list"):
             return await super().request(message, timeout=timeout)
 
-        listed = self._initial_tools
+        tools = self._initial_tools
         self._initial_tools = None
-        if listed is None:
-            listed = await self._list_tools(message, timeout)
+        if tools is None:
+            tools = await self._list_tools(message, timeout)
         if message.type == "capabilities/list":
-            return Message("capabilities/list-result", listed, id=message.id)
+            return Message("capabilities/list-result", tools, id=message.id)
 
-        self._initial_tools = listed
+        self._initial_tools = tools
         info = self.host.app_info
         name = str(info.get("name") or self._target)[:200]
         payload = {
             "sessionId": secrets.token_hex(16),
             "protocolVersion": ABP_VERSION,
             "app": {"id": name, "name": name, "version": str(info.get("version") or "")[:100]},
-            "capabilities": listed,
+            "capabilities": tools,
         }
         return Message("initialize-result", payload, id=message.id)
 

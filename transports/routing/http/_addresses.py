@@ -94,18 +94,18 @@ class AddressGuard:
             raise PermissionError(f"{host} is not a public address")
 
         self.allowed += 1
-        opened = socket.socket(family=family, type=kind, proto=proto)
-        self._sockets.append((host, opened))
-        return opened
+        new_socket = socket.socket(family=family, type=kind, proto=proto)
+        self._sockets.append((host, new_socket))
+        return new_socket
 
     def connected_address(self) -> str | None:
         """Return the address of the one open connection, or ``None`` if there is none or more than one."""
         # The only connection counts even if it is closed by now.
         if len(self._sockets) == 1:
             return self._sockets[0][0]
-        connected = [host for host, opened in self._sockets if _is_connected(opened)]
-        if len(connected) == 1:
-            return connected[0]
+        hosts = [host for host, opened in self._sockets if _is_connected(opened)]
+        if len(hosts) == 1:
+            return hosts[0]
         return None
 
 

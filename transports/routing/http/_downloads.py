@@ -425,25 +425,25 @@ class Transfer:
         """Write the body. ``end`` is the position in the file after the last byte of a part."""
         representation = self.representation
         assert representation is not None
-        expected = self.request.size
-        if expected is None:
-            expected = representation.total
+        expected_size = self.request.size
+        if expected_size is None:
+            expected_size = representation.total
         decoder = BodyDecoder(coding) if coding else None
 
-        while chunk := await self._read_chunk(answer, expected):
+        while chunk := await self._read_chunk(answer, expected_size):
             if decoder is None:
-                await self._write(chunk, answer.display_url, expected, end)
+                await self._write(chunk, answer.display_url, expected_size, end)
             else:
-                await self._write_decoded(decoder, chunk, answer.display_url, expected)
+                await self._write_decoded(decoder, chunk, answer.display_url, expected_size)
 
-        self._check_end(answer.display_url, expected, decoder)
+        self._check_end(answer.display_url, expected_size, decoder)
         if not self.staged.size:
             # Creates the file of an empty download.
             await self.staged.write(b"")
         return Fetched(
             content_type=representation.content_type,
             filename=representation.filename,
-            complete=representation.framed or expected is not None or decoder is not None,
+            complete=representation.framed or expected_size is not None or decoder is not None,
             attempts=self.attempts,
             left_origin=self.left_origin,
             warnings=self.warnings,
@@ -481,21 +481,21 @@ class Transfer:
             raise self._encoding_refused(display_url, decoder.coding, str(error)) from None
 
     async def _write(self, chunk: bytes, display_url: str, expected: int | None, end: int | None = None) -> None:
-        received = self.staged.size + len(chunk)
-        exceeds_file = expected is not None and received > expected
-        exceeds_part = end is not None and received > end
+        size = self.staged.size + len(chunk)
+        exceeds_file = expected is not None and size > expected
+        exceeds_part = end is not None and size > end
         if exceeds_file or exceeds_part:
-            if self.request.size is not None and received > self.request.size:
-                raise self._mismatch(display_url, received, f"more than {self.request.size} came")
+            if self.request.size is not None and size > self.request.size:
+                raise self._mismatch(display_url, size, f"more than {self.request.size} came")
             error = self._truncated(display_url, "the server continued with more than it announced")
             await self._restart()
             raise RetryRequest(error)
-        if received > self.request.limit:
+        if size > self.request.limit:
             raise download_too_large(display_url, self.request.limit, "the body goes on")
 
         await self.staged.write(chunk)
         if self.request.on_progress is not None:
-            self.request.on_progress(received, expected)
+            self.request.on_progress(size, expected)
 
     # --- errors -------------------------------------------------------------------------------------------------
 

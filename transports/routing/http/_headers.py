@@ -63,13 +63,13 @@ def _validator(headers: Mapping[str, str]) -> str | None:
         return etag if _STRONG_ETAG.fullmatch(etag) else None
 
     # A date has a resolution of a second, so content that was changed just before may change again unnoticed.
-    modified = headers.get("Last-Modified", "").strip()
-    modified_at = http_date(modified)
+    last_modified = headers.get("Last-Modified", "").strip()
+    modified_at = http_date(last_modified)
     sent_at = http_date(headers.get("Date", ""))
     if modified_at is None or sent_at is None:
         return None
     is_settled = (sent_at - modified_at).total_seconds() >= 60
-    return modified if is_settled else None
+    return last_modified if is_settled else None
 
 
 def content_length(headers: Mapping[str, str]) -> int | None:
@@ -132,8 +132,8 @@ def content_coding(headers: CIMultiDictProxy[str]) -> str | None:
     if content_length(headers) == 0:
         # Servers name the coding of their other bodies here, too. Nothing cannot be decoded.
         return None
-    listed = ",".join(headers.getall("Content-Encoding", ())).lower().split(",")
-    codings = [coding.strip() for coding in listed if coding.strip() not in ("", "identity")]
+    names = ",".join(headers.getall("Content-Encoding", ())).lower().split(",")
+    codings = [coding.strip() for coding in names if coding.strip() not in ("", "identity")]
     return ", ".join(codings) or transfer_coding(headers)
 
 

@@ -222,6 +222,6 @@ async def fetch_public(
     async with resource.deadline(), resource.final_response() as response:
         body = await resource.read_body(response, max_bytes)
         # A browser needs these to use the body. None has a side effect such as a cookie or a policy.
-        needed = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
-        headers = {name: response.headers[name] for name in needed if response.headers.get(name)}
+        header_names = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
+        headers = {name: response.headers[name] for name in header_names if response.headers.get(name)}
         return WebResource(body, headers)

@@ -49,8 +49,8 @@ def cookies_after_redirect(
     No cookie is sent after a step to another origin."""
     if target.origin != source.origin:
         return {}
-    received = {name: morsel.coded_value for name, morsel in response.cookies.items()}
-    return {**cookies, **received}
+    new_cookies = {name: morsel.coded_value for name, morsel in response.cookies.items()}
+    return {**cookies, **new_cookies}
 
 
 def cookie_header(cookies: Mapping[str, str]) -> str:

@@ -363,17 +363,17 @@ async def gc(
     if ttl is not None:
         retention = Retention.only(ttl_seconds=ttl)
     async with store_at(output, retention) as store:
-        removed = await store.gc(dry_run=dry_run)
-    size = sum(stray.size_bytes for stray in removed)
+        removals = await store.gc(dry_run=dry_run)
+    size = sum(stray.size_bytes for stray in removals)
 
     if as_json:
-        documents = [stray._asdict() for stray in removed]
+        documents = [stray._asdict() for stray in removals]
         print_json({"success": True, "dry_run": dry_run, "removed": documents, "size_bytes": size})
         return
-    print_rows([(stray.kind, stray.id, f"{stray.size_bytes:,}", stray.reason) for stray in removed], numbers=(2,))
+    print_rows([(stray.kind, stray.id, f"{stray.size_bytes:,}", stray.reason) for stray in removals], numbers=(2,))
     verb = "would remove" if dry_run else "removed"
-    files = "file" if len(removed) == 1 else "files"
-    print_note(f"{verb} {len(removed):,} {files}, {size:,} bytes")
+    files = "file" if len(removals) == 1 else "files"
+    print_note(f"{verb} {len(removals):,} {files}, {size:,} bytes")
 
 
 @app.command()

@@ -347,9 +347,9 @@ def _chosen_engine(out: Path, consent: Consent, options: BatchOptions) -> MakeEn
     working = options.working.for_any_process(out / "files")
     if options.engine is EngineName.LOCAL:
         return _in_this_process(working, consent)
-    shared = options.ledger is not None and "://" in options.ledger and options.working.store is not None
+    shares_ledger = options.ledger is not None and "://" in options.ledger and options.working.store is not None
     place = options.ledger or str(out.absolute())
-    return _on_ray(place, working, consent, address=options.ray_address, shared=shared)
+    return _on_ray(place, working, consent, address=options.ray_address, shared=shares_ledger)
 
 
 async def _add_jobs(ledger: Ledger, source: Path, out: Path, consent: Consent, options: BatchOptions) -> None:
@@ -394,8 +394,8 @@ async def work_on(run: str, working: WorkerOptions, *, as_json: bool) -> int:
     if working.store is None and "://" in run:
         raise UsageError("name the run's store with --store URL, the same for all workers")
     make_engine = _in_this_process(working.for_any_process(Path(run) / "files"), _consent_of(working))
-    async with ledger as opened:
-        status, _ = await _run_jobs(opened, make_engine, as_json=as_json, metrics=working.metrics)
+    async with ledger as open_ledger:
+        status, _ = await _run_jobs(open_ledger, make_engine, as_json=as_json, metrics=working.metrics)
     return status
 
 
@@ -422,7 +422,7 @@ async def export_report(
 
 
 async def _export_files(ledger: Ledger, store: str | Path | None, folder: Path, name: str) -> None:
-    async with open_store(store) as opened:
-        count = await export_files(ledger, opened, folder, name)
+    async with open_store(store) as store_of_files:
+        count = await export_files(ledger, store_of_files, folder, name)
     verb = "file is" if count == 1 else "files are"
     print_note(f"{count} {verb} in {folder}")

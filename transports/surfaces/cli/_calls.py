@@ -112,13 +112,13 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
 
 def _parameter_rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield path, type, "yes" for a required one, default and description of each declared parameter."""
-    for path, declared, required in declared_parameters(schema):
+    for path, schema_of_parameter, required in declared_parameters(schema):
         default = ""
-        if "default" in declared:
-            default = _cut_cell(json.dumps(declared["default"], ensure_ascii=False))
+        if "default" in schema_of_parameter:
+            default = _cut_cell(json.dumps(schema_of_parameter["default"], ensure_ascii=False))
         needed = "yes" if required else ""
-        description = str(declared.get("description", ""))
-        yield _cut_cell(path), _type_of(declared), needed, default, description
+        description = str(schema_of_parameter.get("description", ""))
+        yield _cut_cell(path), _type_of(schema_of_parameter), needed, default, description
 
 
 def _cut_cell(text: str) -> str:
@@ -182,10 +182,10 @@ def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
 
 
 def params_for(params: Params, app: Session, capability: str) -> dict[str, object]:
-    declared = app.capabilities.get(capability)
-    if declared is None:
+    declaration = app.capabilities.get(capability)
+    if declaration is None:
         return params
-    return params.fit_to(declared.input_schema)
+    return params.fit_to(declaration.input_schema)
 
 
 def routing_of_options(preset: str | None, options: Sequence[str] | None) -> RoutingConfig | str | None:
@@ -203,10 +203,10 @@ def routing_of_options(preset: str | None, options: Sequence[str] | None) -> Rou
         set_path(table, key.strip().split("."), parse_value(text))
 
     if preset is not None:
-        configured = RoutingConfig({"preset": preset})
+        config = RoutingConfig({"preset": preset})
     else:
-        configured = routing_of(read_config())
-    return configured.with_options(table, "--routing")
+        config = routing_of(read_config())
+    return config.with_options(table, "--routing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,19 +442,19 @@ async def _show_capabilities(
     target: str, name: str | None, connection: ConnectOptions, transport: str, *, as_json: bool
 ) -> None:
     async with open_app(target, connection, store="none:") as app:
-        chosen = [*app.capabilities.values()]
+        capabilities = [*app.capabilities.values()]
         if name is not None:
-            chosen = [find_capability(app.info.name, name, app.capabilities)]
+            capabilities = [find_capability(app.info.name, name, app.capabilities)]
 
         if as_json:
-            print_json(_capabilities_document(app, chosen))
+            print_json(_capabilities_document(app, capabilities))
         elif name is None:
-            print_capabilities(app.info, chosen)
+            print_capabilities(app.info, capabilities)
         else:
             command = ["abp", "call"]
             if transport != "auto":
                 command += ["--transport", transport]
-            print_capability(chosen[0], [*command, redact_url(target) or target])
+            print_capability(capabilities[0], [*command, redact_url(target) or target])
 
 
 def _capabilities_document(app: Session, chosen: Collection[Capability]) -> dict[str, object]:
@@ -506,8 +506,8 @@ async def discover(
     for warning in discovery.warnings:
         print_note(warning)
     if as_json:
-        printed = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
-        capabilities = [capability.model_dump(by_alias=True, include=printed) for capability in manifest.capabilities]
+        fields = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
+        capabilities = [capability.model_dump(by_alias=True, include=fields) for capability in manifest.capabilities]
         print_json(
             {
                 "success": True,

@@ -50,14 +50,14 @@ COMMANDS = {
 @cache
 def load_command(name: str) -> Any:  # a command of the click that Typer vendors
     module, _, attribute = COMMANDS[name].place.partition(":")
-    imported = getattr(import_module(f".{module}", __package__), attribute)
-    group = imported
-    if not isinstance(imported, typer.Typer):
+    group_or_function = getattr(import_module(f".{module}", __package__), attribute)
+    group = group_or_function
+    if not isinstance(group_or_function, typer.Typer):
         group = typer.Typer(add_completion=False, rich_markup_mode=None)
-        group.command(name)(imported)
-    loaded = typer.main.get_command(group)
-    add_options(loaded)
-    return loaded
+        group.command(name)(group_or_function)
+    command = typer.main.get_command(group)
+    add_options(command)
+    return command
 
 
 class _LazyGroup(typer.core.TyperGroup):

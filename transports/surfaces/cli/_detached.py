@@ -197,8 +197,8 @@ class ServerClient:
         timeout: float | None = None,
     ) -> Mapping[str, Any]:
         """Upload the files, then start a call. ``target`` is a session of the server, or the address of an app."""
-        listed = await self._request("GET", "/apps")
-        sessions = [app["session"] for app in listed["apps"]]
+        answer = await self._request("GET", "/apps")
+        sessions = [app["session"] for app in answer["apps"]]
         session = target
         if session not in sessions:
             # The list has redacted addresses, so that only the server can find an app that is connected already.
@@ -213,17 +213,17 @@ class ServerClient:
         assert isinstance(file.content, LocalFile)
         name = quote(file.filename or file.content.path.name)
         with file.content.path.open("rb") as content:
-            stored = await self._request(
+            answer = await self._request(
                 "POST",
                 f"/artifacts?filename={name}",
                 data=content,
                 headers={"Content-Type": file.mime_type or "application/octet-stream"},
             )
-        return str(stored["artifacts"][0]["id"])
+        return str(answer["artifacts"][0]["id"])
 
     async def list_detached(self) -> list[Mapping[str, Any]]:
-        listed = await self._request("GET", "/calls?limit=1000")
-        return [call for call in listed["calls"] if call["detached"]]
+        answer = await self._request("GET", "/calls?limit=1000")
+        return [call for call in answer["calls"] if call["detached"]]
 
     async def wait(self, call: str) -> Mapping[str, Any]:
         """Return a call with its ``result`` once it has ended, or its current record after 20 seconds."""

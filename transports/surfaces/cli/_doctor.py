@@ -121,13 +121,13 @@ async def _can_download(playwright: list[str]) -> bool:
     import aiohttp
 
     dry_run = [*playwright, "--dry-run"]
-    refused = None
+    refusal = None
     try:
-        listed = await asyncio.to_thread(
+        listing = await asyncio.to_thread(
             subprocess.run, dry_run, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
         )
         # The dry run lists what would be downloaded, and from where.
-        address = re.search(r"https?://\S+", listed.stdout)
+        address = re.search(r"https?://\S+", listing.stdout)
         if address is None:
             return True
         async with (
@@ -136,13 +136,13 @@ async def _can_download(playwright: list[str]) -> bool:
             client.head(address[0], allow_redirects=True, ssl=False) as response,
         ):
             if response.status >= 400:
-                refused = f"status {response.status}"
+                refusal = f"status {response.status}"
     except (aiohttp.ClientError, TimeoutError, OSError, subprocess.SubprocessError) as error:
-        refused = str(error) or "no answer in 10 s"
+        refusal = str(error) or "no answer in 10 s"
 
-    if refused is None:
+    if refusal is None:
         return True
-    print_note(f"Playwright's browsers cannot be downloaded here: {refused}", always=True)
+    print_note(f"Playwright's browsers cannot be downloaded here: {refusal}", always=True)
     return False
 
 
@@ -200,8 +200,8 @@ _TIMEOUT = 30.0
 
 async def _check_versions(facts: Facts) -> None:
     for distribution in ("abp-transports", "playwright"):
-        installed = installed_version(distribution) or "unknown"
-        facts[distribution] = Fact(installed, installed)
+        version = installed_version(distribution) or "unknown"
+        facts[distribution] = Fact(version, version)
     python = {"version": platform.python_version(), "platform": platform.platform()}
     facts["python"] = Fact(" on ".join(python.values()), python)
 
@@ -214,10 +214,10 @@ async def _check_optional(facts: Facts) -> None:
     words = []
     extras = {}
     for name, distribution in _EXTRAS.items():
-        installed = installed_version(distribution)
-        state = f"{distribution} {installed}" if installed else "not installed"
+        version = installed_version(distribution)
+        state = f"{distribution} {version}" if version else "not installed"
         words.append(f"{name} ({state})")
-        extras[name] = {"distribution": distribution, "version": installed}
+        extras[name] = {"distribution": distribution, "version": version}
     facts["extras"] = Fact("\n".join(words), extras)
 
     plugins = _find_plugins()
@@ -318,14 +318,14 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
         transport = PlaywrightTransport(served.url, browser=browser)
         async with connect(served.url, transport=transport, store="memory:") as session:
             sent = await session.call("file.digest", {"file": content}, timeout=_TIMEOUT)
-            taken = await session.call("file.generate", {"bytes": _SELF_TEST_BYTES}, timeout=_TIMEOUT)
+            generated_file = await session.call("file.generate", {"bytes": _SELF_TEST_BYTES}, timeout=_TIMEOUT)
             page = transport.page
             has_webmcp = page is not None and bool(await page.evaluate("'modelContext' in document"))
             facts["webmcp"] = _webmcp_fact(has_webmcp)
 
     arrived: Any = sent.data
     is_same_there = arrived["sha256"] == hashlib.sha256(content).hexdigest()
-    is_same_here = taken.artifacts["file"].sha256 == digest(_SELF_TEST_BYTES)
+    is_same_here = generated_file.artifacts["file"].sha256 == digest(_SELF_TEST_BYTES)
     if not (is_same_there and is_same_here):
         raise BinaryError("a file came to or from the page with other bytes; please report it, with this whole output")
 

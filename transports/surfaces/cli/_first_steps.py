@@ -64,15 +64,15 @@ def _check_files(results: Sequence[Result]) -> int:
     print_text(f"data.csv is the same file over every transport: sha256 {table.sha256}")
 
     # The same content under one name is one file.
-    stored = {ref.path: ref for ref in refs}
-    size = sum(ref.size_bytes for ref in stored.values())
+    ref_by_path = {ref.path: ref for ref in refs}
+    size = sum(ref.size_bytes for ref in ref_by_path.values())
     folder = (refs[0].path or Path()).parent
-    print_text(f"{len(refs)} results of {len(results)} calls, in {len(stored)} files, {size:,} bytes, in {folder}")
+    print_text(f"{len(refs)} results of {len(results)} calls, in {len(ref_by_path)} files, {size:,} bytes, in {folder}")
 
-    damaged = [ref for ref in refs if not _is_intact(ref)]
-    for ref in damaged:
+    damaged_refs = [ref for ref in refs if not _is_intact(ref)]
+    for ref in damaged_refs:
         print_text(f"NOT AS STORED: {ref.path}")
-    if damaged:
+    if damaged_refs:
         print_text("some files differ")
         return 1
     print_text("each was read again: its size and SHA-256 are those of its reference")

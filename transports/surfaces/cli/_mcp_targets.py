@@ -186,15 +186,15 @@ async def _open_and_call(
         async with open_app(target, connection, store=options.output, record=options.record, pause=bar.pause) as app:
             view_uri = find_capability(app.info.name, tool, app.capabilities).view
             params = params_for(tool_params, app, tool)
-            async with app.open_view(tool, params, **options.host.view_options(options.timeout)) as opened:
-                outcomes = await _call_in_order(opened, calls, options.timeout, bar)
-                document = await _document_of(opened, view_uri, outcomes)
+            async with app.open_view(tool, params, **options.host.view_options(options.timeout)) as open_view:
+                outcomes = await _call_in_order(open_view, calls, options.timeout, bar)
+                document = await _document_of(open_view, view_uri, outcomes)
                 if options.screenshot is not None:
-                    picture = await opened.screenshot()
+                    picture = await open_view.screenshot()
                     await app.save(picture.artifact(), options.screenshot)
                     document["screenshot"] = str(options.screenshot)
                 with bar.pause():
-                    _print_outcome(opened, document, outcomes, as_json=options.as_json)
+                    _print_outcome(open_view, document, outcomes, as_json=options.as_json)
     return 0 if document["success"] else 1
 
 
@@ -282,11 +282,11 @@ def _print_outcome(view: View, document: dict[str, Any], outcomes: Sequence[_Too
         if document["screenshot"] is not None:
             print_text(f"screenshot: {document['screenshot']}")
 
-    for called in outcomes:
-        if isinstance(called.outcome, ABPError):
-            print_error(called.outcome)
+    for call in outcomes:
+        if isinstance(call.outcome, ABPError):
+            print_error(call.outcome)
         elif as_json:
-            print_warnings(called.outcome)
+            print_warnings(call.outcome)
     for warning in document["warnings"]:
         print_note(f"warning: {warning}")
     for violation in document["violations"]:
@@ -313,10 +313,10 @@ def _print_view(view: View, uri: str, outcomes: Sequence[_ToolOutcome]) -> None:
     if view.capabilities:
         print_text("tools:")
         print_names(view.capabilities.values())
-    for called in outcomes:
-        print_text(f"\n{plain_line(called.tool)}")
-        if not isinstance(called.outcome, ABPError):
-            print_result(called.outcome)
+    for call in outcomes:
+        print_text(f"\n{plain_line(call.tool)}")
+        if not isinstance(call.outcome, ABPError):
+            print_result(call.outcome)
     if view.requests:
         print_text("\nrequests:")
         for line in _request_lines(view):

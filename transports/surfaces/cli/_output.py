@@ -349,8 +349,8 @@ def _print_value(value: object) -> None:
 
     text = plain_json(json.dumps(value, indent=2, ensure_ascii=False))
     encoding = sys.stdout.encoding or "utf-8"
-    coloured = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
-    Console(file=sys.stdout).print(coloured, soft_wrap=True)
+    coloured_text = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
+    Console(file=sys.stdout).print(coloured_text, soft_wrap=True)
 
 
 def _usage_message(error: Exception) -> str:

@@ -276,9 +276,9 @@ def _parse_number(text: str, kind: str) -> int | float:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    titled = schema.get("oneOf", schema.get("anyOf"))
-    if titled:
-        return [(choice["const"], choice["title"]) for choice in titled]
+    choices = schema.get("oneOf", schema.get("anyOf"))
+    if choices:
+        return [(choice["const"], choice["title"]) for choice in choices]
     values: Sequence[str] = schema.get("enum", ())
     return list(zip(values, schema.get("enumNames", values), strict=True))
 

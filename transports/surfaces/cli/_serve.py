@@ -278,8 +278,8 @@ def _trust_and_print() -> None:
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
         # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them.
-        shown = settings if table == "secrets" else redactor.redact_tree(settings)
-        for line in _setting_lines(table, shown):
+        shown_settings = settings if table == "secrets" else redactor.redact_tree(settings)
+        for line in _setting_lines(table, shown_settings):
             print_text(f"  {line}")
 
 

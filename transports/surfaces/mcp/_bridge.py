@@ -221,8 +221,8 @@ class Bridge:
             raise
         except Exception as error:
             logger.exception("%s failed", params.name)
-            unexpected = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
-            return error_result(unexpected, self.options.max_answer_bytes, self._describer)
+            shown_error = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
+            return error_result(shown_error, self.options.max_answer_bytes, self._describer)
         finally:
             user.mark_used()
 
@@ -242,10 +242,10 @@ class Bridge:
         if not self._describer.as_resources:
             return types.ListResourcesResult(resources=[])
         try:
-            listed = await list_artifacts(user.store, params.cursor if params else None, self._describer)
+            fields = await list_artifacts(user.store, params.cursor if params else None, self._describer)
         except UsageError as error:
             raise MCPError(types.INVALID_PARAMS, error.message) from error
-        return types.ListResourcesResult.model_validate(listed)
+        return types.ListResourcesResult.model_validate(fields)
 
     async def _list_templates(
         self, _: Context, __: types.PaginatedRequestParams | None
@@ -456,9 +456,9 @@ def _prompt_values(all_apps: Apps, params: types.CompleteRequestParams) -> Itera
 
 def _parameters_of(apps: Iterable[App], capability: str) -> Mapping[str, object]:
     for app in apps:
-        declared = app.session.capabilities.get(capability)
-        if declared is not None:
-            properties = members_of(declared.input_schema.get("properties"))
+        declaration = app.session.capabilities.get(capability)
+        if declaration is not None:
+            properties = members_of(declaration.input_schema.get("properties"))
             return {plain_line(str(name)): schema for name, schema in properties.items()}
     return {}
 

@@ -64,11 +64,11 @@ async def with_files(
     with ExitStack() as open_files:
         try:
             places = _places_of_files(files, capability.input_schema, filled_params)
-            sent = {
+            files_by_place = {
                 place: _open_sent_file(file, place, options.roots, open_files)
                 for place, file in zip(places, files, strict=True)
             }
-            accepted = await accept_files(sent, store=store, limits=options.files, capability=capability.name)
+            accepted = await accept_files(files_by_place, store=store, limits=options.files, capability=capability.name)
         except ABPError as error:
             error.details["argument"] = "files"
             raise
@@ -115,12 +115,12 @@ def _open_sent_file(
         fields = {"content": "content", "artifact": "id", "name": "filename", "mime_type": "mimeType"}
         return cast(GivenFile, {fields[key]: value for key, value in file.items() if key in fields})
 
-    refused = UsageError(
+    refusal = UsageError(
         f"files: {place}: this path may not be read; send `content` or `artifact` instead, or have the user allow its "
         "folder with ABP_MCP_ROOTS"
     )
-    opened = open_files.enter_context(open_beneath(file["path"], roots, refused))
-    return OpenFile(opened, file.get("mime_type"), file.get("name") or Path(str(opened.name)).name)
+    stream = open_files.enter_context(open_beneath(file["path"], roots, refusal))
+    return OpenFile(stream, file.get("mime_type"), file.get("name") or Path(str(stream.name)).name)
 
 
 # --- artifacts --------------------------------------------------------------------------------------------------------
@@ -157,9 +157,9 @@ class ArtifactTools:
         ref = await self._store.stat(arguments["id"].removeprefix("artifact://"))
         path = arguments.get("path")
         if path is not None:
-            written = await export_artifact(self._store, ref, path, self._options.export_roots)
-            document = {"success": True, **self._describer.listing_entry(ref), "exported": str(written)}
-            text = f"Written: {written} ({ref.size_bytes:,} bytes)"
+            real_path = await export_artifact(self._store, ref, path, self._options.export_roots)
+            document = {"success": True, **self._describer.listing_entry(ref), "exported": str(real_path)}
+            text = f"Written: {real_path} ({ref.size_bytes:,} bytes)"
             return text_result(text, document, self._options.max_answer_bytes)
 
         read_range: ReadRange = partial(self._read_stored, ref)
@@ -250,13 +250,13 @@ def _describe_slice(
     if text is None:
         return header, base64.b64encode(data).decode()
 
-    shown = plain_text(text)
-    if shown != text:
+    shown_text = plain_text(text)
+    if shown_text != text:
         note = "control and hidden characters are not shown"
         if describer.as_resources:
             note += f"; the resource {ref.uri} has the exact bytes"
         header["note"] = note
-    return header, shown
+    return header, shown_text
 
 
 def _decode_whole_characters(ref: ArtifactRef, data: bytes, is_last: bool) -> tuple[str | None, int]:
@@ -282,7 +282,7 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
     """Return the real path. The file appears whole and verified, or not at all. It never replaces another file, and a
     file with the same content is left unchanged. No symlink leads out of ``roots``, even if it is created meanwhile."""
     details = {"argument": "path"}
-    refused = UsageError(
+    refusal = UsageError(
         "path: artifacts may not be written there; have the user allow the folder with ABP_MCP_EXPORT_ROOTS, or read "
         "the artifact instead",
         details=details,
@@ -290,10 +290,10 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
     target = Path(path)
     names_file = target.name not in ("", ".", "..") and "\0" not in path
     if not target.is_absolute() or not names_file:
-        raise refused
+        raise refusal
 
     try:
-        with folder_beneath(target.parent, roots, refused) as (real, folder):
+        with folder_beneath(target.parent, roots, refusal) as (real, folder):
             await _write_artifact(store, ref, folder, target.name)
             return real / target.name
     except FileExistsError:

@@ -128,10 +128,10 @@ class PictureHosts:
 
 async def _resolve(host: str, port: int) -> list[str]:
     try:
-        resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         raise UsageError(f"{host}: the host name is not known; correct the address") from None
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in resolved))
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in addresses))
 
 
 def _require_allowed(host: str, port: int, allowed: Sequence[str], blocked: Sequence[str]) -> None:
@@ -209,7 +209,7 @@ async def screenshot_url(
         timeout = settings.call_timeout / 1000
     headless = settings.headless if options.headless is None else options.headless
     async with browsers.PictureBrowser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
-        picture, refused = await browsers.screenshot_of_url(
+        picture, refusals = await browsers.screenshot_of_url(
             browser,
             url,
             cast(ScreenshotOptions, screenshot_options),
@@ -222,5 +222,5 @@ async def screenshot_url(
         capability="screenshot",
         transport="playwright",
         started=started,
-        warnings=[f"not in the picture: {reason}" for reason in refused],
+        warnings=[f"not in the picture: {reason}" for reason in refusals],
     )

@@ -63,8 +63,8 @@ def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, 
     checks = TransportSecurityMiddleware(security)
 
     async def show(scope: Scope, receive: Receive, send: Send) -> None:
-        refused = await checks.validate_request(Request(scope, receive))
-        response = refused or Response(exposition.render(), headers={"Content-Type": CONTENT_TYPE})
+        refusal = await checks.validate_request(Request(scope, receive))
+        response = refusal or Response(exposition.render(), headers={"Content-Type": CONTENT_TYPE})
         await response(scope, receive, send)
 
     return Route("/metrics", endpoint=RequireAuthMiddleware(show, [*scopes]), methods=["GET"])
@@ -221,9 +221,9 @@ class UserLimits:
 
         async def send_and_note_session(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 400:
-                opened = Headers(raw=message["headers"]).get(_SESSION)
-                if opened:
-                    sessions[opened] = 0
+                session = Headers(raw=message["headers"]).get(_SESSION)
+                if session:
+                    sessions[session] = 0
             await send(message)
 
         with counting(self._opening, user):

@@ -238,25 +238,25 @@ class Options(BaseSettings):
             return _PREFIX + key.upper()
 
         try:
-            loaded = cls(**{**from_file, **from_arguments})
+            bridge_options = cls(**{**from_file, **from_arguments})
         except ValidationError as error:
             raise settings_error(error, source_of) from error
         if not config_file.trusted and "allowed_hosts" in from_file:
-            loaded._private_hosts_allowed = False
-        return loaded
+            bridge_options._private_hosts_allowed = False
+        return bridge_options
 
 
 def _in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
     """Rename ``max_file_size_mb`` (1 MB is 1,048,576 bytes) and ``allowed_mime_types`` (docs/requirements.md R4-10)."""
-    renamed = dict(settings)
+    own_settings = dict(settings)
     for documented, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
-        if documented in renamed and name in renamed:
+        if documented in own_settings and name in own_settings:
             raise ValueError(f"{documented} and {name} are the same setting; set only one of them")
-    if "max_file_size_mb" in renamed:
-        renamed["max_file_bytes"] = _megabytes_to_bytes(renamed.pop("max_file_size_mb"))
-    if "allowed_mime_types" in renamed:
-        renamed["allowed_types"] = renamed.pop("allowed_mime_types")
-    return renamed
+    if "max_file_size_mb" in own_settings:
+        own_settings["max_file_bytes"] = _megabytes_to_bytes(own_settings.pop("max_file_size_mb"))
+    if "allowed_mime_types" in own_settings:
+        own_settings["allowed_types"] = own_settings.pop("allowed_mime_types")
+    return own_settings
 
 
 def _megabytes_to_bytes(megabytes: object) -> object:

@@ -144,8 +144,8 @@ async def _shortened_data(result: Result, max_bytes: int) -> dict[str, object]:
     if json_size(result.data) <= min(max_bytes, max_field_chars):
         return {}
     # In a thread, since the data may have a million values.
-    shortened = await in_thread(result.for_agent, max_bytes=max_bytes)
-    return {key: shortened[key] for key in ("data", "truncated") if key in shortened}
+    view = await in_thread(result.for_agent, max_bytes=max_bytes)
+    return {key: view[key] for key in ("data", "truncated") if key in view}
 
 
 def _artifact_entries(artifacts: Mapping[str, ArtifactRef]) -> list[dict[str, object]]:
@@ -446,14 +446,14 @@ class _UpdateTaskParams(_TaskParams):
 
 
 def _task_fields(record: CallRecord) -> dict[str, object]:
-    updated = time.time()
+    updated_at = time.time()
     if record.duration_ms is not None:
-        updated = record.started + record.duration_ms / 1000
+        updated_at = record.started + record.duration_ms / 1000
     return {
         "taskId": record.id,
         "status": record.status.value,
         "createdAt": iso_utc(record.started),
-        "lastUpdatedAt": iso_utc(updated),
+        "lastUpdatedAt": iso_utc(updated_at),
         "ttlMs": int(MAX_AGE * 1000),
         "pollIntervalMs": 2000,
     }

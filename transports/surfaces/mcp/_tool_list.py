@@ -367,18 +367,18 @@ class CapabilityTool:
         )
 
     def _input_schema(self) -> dict[str, object]:
-        declared = self.declared.schema
-        properties = dict(members_of(declared.get("properties")))
+        schema = self.declared.schema
+        properties = dict(members_of(schema.get("properties")))
         if self.files_argument is not None:
             properties[self.files_argument] = _BRIEF_FILES
         if len(self.sessions) == 1:
-            return {**declared, "properties": properties}
+            return {**schema, "properties": properties}
 
         properties[self.session_argument] = {**_SESSION, "enum": list(self.sessions)}
-        required = declared.get("required")
+        required = schema.get("required")
         if not isinstance(required, list):
             required = []
-        return {**declared, "properties": properties, "required": [*required, self.session_argument]}
+        return {**schema, "properties": properties, "required": [*required, self.session_argument]}
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
@@ -431,15 +431,15 @@ def _scopes_for_fixed(user: User, tool: str, arguments: Mapping[str, Any]) -> se
     tool_names = {tool}
     if calls_capability and capability is not None:
         tool_names.add(tool_name(capability))
-    needed = _scopes_of_tools(user.options, tool_names)
+    scopes = _scopes_of_tools(user.options, tool_names)
 
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
-        return needed.union(entry.scopes) if entry else needed
+        return scopes.union(entry.scopes) if entry else scopes
     acts_on_app = calls_capability or tool in ("abp_render_to_pdf", "abp_screenshot")
     if acts_on_app and "url" not in arguments:
-        return needed | _scopes_of_selected(user, arguments.get("session"), capability)
-    return needed
+        return scopes | _scopes_of_selected(user, arguments.get("session"), capability)
+    return scopes
 
 
 def _scopes_of_tools(options: Options, tool_names: set[str]) -> set[str]:

@@ -122,11 +122,11 @@ class Tools:
         """Call ``capability`` with ``params``; ``arguments`` are the bridge's, with files, timeout and so on."""
 
         async def call_app(call: ToolCall) -> Result:
-            declared = find_capability(app.session.info.name, capability, app.session.capabilities)
-            app_params = repair_arguments(declared.input_schema, params)
+            declaration = find_capability(app.session.info.name, capability, app.session.capabilities)
+            app_params = repair_arguments(declaration.input_schema, params)
             files = arguments.get("files")
             if files:
-                app_params = await with_files(app_params, files, self._user.store, self._options, declared)
+                app_params = await with_files(app_params, files, self._user.store, self._options, declaration)
             result = await app.session.call(
                 capability,
                 app_params,
@@ -143,15 +143,15 @@ class Tools:
     async def _open_view(self, arguments: Mapping[str, Any]) -> Answer:
         app = await self._select_callable(arguments)
         capability = arguments["capability"]
-        declared = find_capability(app.session.info.name, capability, app.session.capabilities)
-        params = repair_arguments(declared.input_schema, arguments.get("params", {}))
+        declaration = find_capability(app.session.info.name, capability, app.session.capabilities)
+        params = repair_arguments(declaration.input_schema, arguments.get("params", {}))
         view_options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
         view_options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
         with_picture = arguments.get("picture") is True
 
         async def call_and_open(call: ToolCall) -> Result:
             view = app.session.open_view(capability, params, **view_options)
-            uri = declared.view or capability
+            uri = declaration.view or capability
             result, call.opened_view = await _open_and_read(self._user.apps, app, view, uri, with_picture=with_picture)
             return self._user.connections.with_warning_if_reopened(app, result)
 
@@ -286,15 +286,15 @@ class Tools:
     def _describe_connected(self, app: App, *, is_new: bool) -> CallToolResult:
         session = f"{app_name(app)} (session {app.key}, {app.session.transport.name})"
         if is_new:
-            connected = f"Connected: {session}"
+            first_line = f"Connected: {session}"
         else:
-            connected = f"Already connected: {session}; `new`: true opens it once more"
+            first_line = f"Already connected: {session}; `new`: true opens it once more"
         capabilities = _capability_signatures(app)
-        listed = ", ".join(capabilities)
+        signatures = ", ".join(capabilities)
         unlisted = len(app.session.capabilities) - len(capabilities)
         if unlisted:
-            listed += f" and {unlisted} more"
-        text = f"{connected}\nCapabilities: {listed}\nEach is a tool now; abp_call calls any of them."
+            signatures += f" and {unlisted} more"
+        text = f"{first_line}\nCapabilities: {signatures}\nEach is a tool now; abp_call calls any of them."
         return self._text_result(text, new=is_new, **_app_document(app))
 
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -321,7 +321,7 @@ class Tools:
 
     async def _describe_sessions(self, key: object) -> tuple[list[str], list[dict[str, object]]]:
         """Return lines of text, and JSON. Without a key, describe all apps, also those that are not open."""
-        closed = await self._user.connections.arguments_of_closed_apps()
+        closed_sessions = await self._user.connections.arguments_of_closed_apps()
         apps = list(self._user.apps.values())
         if key:
             apps = [await self._user.connections.select(key, self._reopen)]
@@ -330,13 +330,13 @@ class Tools:
         if apps:
             # Only of the first app, to keep the text short.
             lines.append(f"  {', '.join(_capability_signatures(apps[0]))}")
-        lines += [f"{session}: was connected before, opened again by its first call" for session in closed]
+        lines += [f"{session}: was connected before, opened again by its first call" for session in closed_sessions]
         if not lines:
             lines.append("No app is connected; call abp_connect with the address of one.")
 
         documents: list[dict[str, object]] = [_app_document(app) for app in apps]
         if not key:
-            documents += [{"session": session, "connected": False} for session in closed]
+            documents += [{"session": session, "connected": False} for session in closed_sessions]
         return lines, documents
 
     async def _capability_status(self, key: object, name: str) -> CallToolResult:

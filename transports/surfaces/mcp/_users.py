@@ -98,8 +98,8 @@ class Connections:
 
         # Above the limit, the oldest closed connections are forgotten.
         excess = max(len(connections) - MAX_CONNECTIONS, 0)
-        closed = [key for key in connections if key not in self._apps]
-        for key in closed[:excess]:
+        closed_keys = [key for key in connections if key not in self._apps]
+        for key in closed_keys[:excess]:
             del connections[key]
         await self._ledger.keep_connection(self._scope, app.key, arguments)
 
@@ -153,15 +153,15 @@ class Connections:
         if is_open:
             return self._apps.select(key, capability)
 
-        closed = await self.arguments_of_closed_apps()
+        closed_apps = await self.arguments_of_closed_apps()
         selected_key = key
-        if key is None and closed:
-            if len(closed) > 1:
-                raise UsageError(f"several apps were connected; choose one with `session`: {', '.join(closed)}")
-            (selected_key,) = closed
+        if key is None and closed_apps:
+            if len(closed_apps) > 1:
+                raise UsageError(f"several apps were connected; choose one with `session`: {', '.join(closed_apps)}")
+            (selected_key,) = closed_apps
 
-        if isinstance(selected_key, str) and selected_key in closed:
-            await self._reopen(selected_key, closed[selected_key], open_app)
+        if isinstance(selected_key, str) and selected_key in closed_apps:
+            await self._reopen(selected_key, closed_apps[selected_key], open_app)
         return self._apps.select(selected_key, capability)
 
     async def _reopen(self, key: str, arguments: Mapping[str, object], open_app: Open) -> None:
@@ -436,8 +436,8 @@ class User:
 
     async def connect(self, target: str, options: dict[str, object], key: str | None = None) -> App:
         """Connect an app; ``key`` is its previous session name, if any."""
-        named = self.named.get(target)
-        chooses_itself = named is not None and named.headless is not None
+        entry = self.named.get(target)
+        chooses_itself = entry is not None and entry.headless is not None
         if self.options.headless is not None and not chooses_itself:
             options = {**options, "headless": self.options.headless}
         return await self.apps.connect(target, options, key=key)

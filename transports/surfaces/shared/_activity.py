@@ -129,11 +129,11 @@ def result_document(event: CallFinished) -> bytes:
 
     max_bytes = 1 << 20
     document = event.result.as_dict()
-    encoded = _encode_outcome(document)
-    if len(encoded) > max_bytes:
-        omitted = {"omitted": f"{len(encoded)} bytes; the artifacts have it"}
-        encoded = _encode_outcome({**document, "data": omitted})
-    return encoded
+    json_bytes = _encode_outcome(document)
+    if len(json_bytes) > max_bytes:
+        omitted = {"omitted": f"{len(json_bytes)} bytes; the artifacts have it"}
+        json_bytes = _encode_outcome({**document, "data": omitted})
+    return json_bytes
 
 
 def _encode_outcome(document: object) -> bytes:
@@ -145,8 +145,8 @@ def _encode_outcome(document: object) -> bytes:
         return json.dumps(document).encode()
     except Exception as error:
         logger.exception("the outcome of a call cannot be shown")
-        shown = ABPError(f"the outcome cannot be shown ({type(error).__name__}); the log has more")
-        return encode_json({"success": False, "error": shown.as_dict(), "cancelled": False})
+        shown_error = ABPError(f"the outcome cannot be shown ({type(error).__name__}); the log has more")
+        return encode_json({"success": False, "error": shown_error.as_dict(), "cancelled": False})
 
 
 #: Subject of an entry: an artifact, a call, or a small JSON object.

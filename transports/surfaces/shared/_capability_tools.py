@@ -448,8 +448,8 @@ def _fold_root(schema: Schema) -> tuple[Schema, list[str]]:
     parts = _RootParts()
     parts.add(schema)
 
-    allowed = {key: value for key, value in schema.items() if key not in (*_REFUSED_AT_ROOT, "required")}
-    folded: Schema = {**allowed, "type": "object", "properties": parts.properties}
+    allowed_keywords = {key: value for key, value in schema.items() if key not in (*_REFUSED_AT_ROOT, "required")}
+    folded: Schema = {**allowed_keywords, "type": "object", "properties": parts.properties}
     required = [name for name in dict.fromkeys(parts.required) if name in parts.properties]
     if required:
         folded["required"] = required
@@ -530,8 +530,8 @@ def _choice_rule(keyword: str, branches: list[Schema], required_by_branch: list[
     if keyword == "oneOf":
         count = "exactly one"
     if all(required_by_branch):
-        listed = "; ".join(", ".join(names) for names in required_by_branch)
-        return f"Give {count} of these sets of parameters: {listed[:_MAX_RULE]}."
+        sets = "; ".join(", ".join(names) for names in required_by_branch)
+        return f"Give {count} of these sets of parameters: {sets[:_MAX_RULE]}."
     return f"The parameters fit {count} of {_shortened_json(branches)}."
 
 
@@ -548,15 +548,15 @@ def _shortened_json(part: object) -> str:
 def _names_for_models(schema: Schema) -> dict[str, str]:
     """Return the app's names by new ones, where one of the APIs refuses the name (Anthropic's is the narrowest)."""
     app_names = {*_property_names(schema)}
-    renamed: dict[str, str] = {}
+    app_name_by_model_name: dict[str, str] = {}
     for app_name in sorted(app_names):
         if re.fullmatch(r"[a-zA-Z0-9_.-]{1,64}", app_name):
             continue
         # Of the 64 characters, four are left for a number.
         base = re.sub(r"[^a-zA-Z0-9_.-]+", "_", app_name).strip("_")[:60] or "parameter"
-        model_name = free_name(base, app_names | renamed.keys())
-        renamed[model_name] = app_name
-    return renamed
+        model_name = free_name(base, app_names | app_name_by_model_name.keys())
+        app_name_by_model_name[model_name] = app_name
+    return app_name_by_model_name
 
 
 def _property_names(schema: object) -> Iterator[str]:

@@ -425,8 +425,8 @@ class DetachedCalls:
 
     async def _end_call(self, live: LiveCall, event: CallFinished, content: MakeContent | None) -> None:
         try:
-            converted = await _convert_answer(event, content)
-            await self._save_outcome(live.record, event, converted)
+            surface_content = await _convert_answer(event, content)
+            await self._save_outcome(live.record, event, surface_content)
         finally:
             del self._live[event.call]
             # The session reports the end, too, unless it was closed before.

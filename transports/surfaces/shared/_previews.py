@@ -59,11 +59,11 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
         return result
 
     max_images = 4  # docs/requirements.md R3-9b
-    chosen = images[:max_images]
+    chosen_images = images[:max_images]
     # Models' APIs refuse a request with a larger image, or with several images of which one is larger (docs/agents.md).
-    max_side = 8000 if len(chosen) == 1 else 2000
-    max_bytes = min(limits.each, limits.total // len(chosen))
-    for number, ref in enumerate(chosen, 1):
+    max_side = 8000 if len(chosen_images) == 1 else 2000
+    max_bytes = min(limits.each, limits.total // len(chosen_images))
+    for number, ref in enumerate(chosen_images, 1):
         picture = await _read_picture(ref, store, max_bytes, max_side)
         if picture is None:
             continue
@@ -72,7 +72,7 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
             label = f"Image {number} of {len(images)}: {ref.filename}{picture.label}"
         result.shown.append(replace(picture, label=label))
 
-    result.note = _missing_note(len(result.shown), len(chosen), len(images))
+    result.note = _missing_note(len(result.shown), len(chosen_images), len(images))
     return result
 
 

@@ -133,14 +133,14 @@ class ArtifactRoutes:
         if token is None:
             return await store.list()
 
-        listed = self._listing
+        artifacts = self._listing
         if token != self._listing_token:
-            listed = await self._parts.store.list()
+            artifacts = await self._parts.store.list()
             max_cached = 20_000  # of about a KB each
-            if len(listed) <= max_cached:
-                self._listing = listed
+            if len(artifacts) <= max_cached:
+                self._listing = artifacts
                 self._listing_token = token
-        return [ref for ref in listed if store.scope.covers(ref.scope)]
+        return [ref for ref in artifacts if store.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         stored = await self._find_artifact(request, visitor)

@@ -70,9 +70,9 @@ class AppRoutes:
 
         owner = scope_in(body, "tenant", "user")
         if may_reuse:
-            connected = self._find_reusable(visitor, owner, url, transport)
-            if connected is not None:
-                return json_response(_app_document(connected))
+            connected_app = self._find_reusable(visitor, owner, url, transport)
+            if connected_app is not None:
+                return json_response(_app_document(connected_app))
             visitor.require_operator()
 
         app = await self._apps.connect(url, {"transport": transport}, owner=owner)
@@ -113,7 +113,7 @@ class AppRoutes:
 def _app_document(app: App) -> dict[str, object]:
     """List at most 1,000 capabilities, since an app may have far more (docs/faults.md 22)."""
     session = app.session
-    listed = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
+    capabilities = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
     return {
         "session": app.key,
         "url": app.shown_target,
@@ -131,7 +131,7 @@ def _app_document(app: App) -> dict[str, object]:
                 "deprecated": capability.deprecated,
                 "view": capability.view,
             }
-            for capability in listed
+            for capability in capabilities
         ],
     }
 
@@ -285,8 +285,8 @@ class CallRoutes:
                 case _:
                     message = "files must be [{param, artifact}] with uploaded artifacts"
                     raise RequestRefused(400, "INVALID_PARAMS", message)
-        accepted = await accept_files(references, store=self._parts.store_of(visitor), capability=capability)
-        for param, content in accepted.items():
+        accepted_files = await accept_files(references, store=self._parts.store_of(visitor), capability=capability)
+        for param, content in accepted_files.items():
             set_path(params, param.split("."), content.binary)
 
 

@@ -250,34 +250,34 @@ async def serve_content(
     """A client that takes longer than ``piece_timeout`` seconds for a piece is cut off. Damaged content is never sent
     completely. Raises the errors of the store until the first piece is sent."""
     ref = artifact.ref
-    modified = _last_modified(ref)
-    headers = _content_headers(ref, modified, download="download" in request.query)
-    if _precondition_failed(request, ref.sha256, modified):
+    modified_at = _last_modified(ref)
+    headers = _content_headers(ref, modified_at, download="download" in request.query)
+    if _precondition_failed(request, ref.sha256, modified_at):
         return web.Response(status=412, headers=headers)
-    if _not_modified(request, ref.sha256, modified):
+    if _not_modified(request, ref.sha256, modified_at):
         return web.Response(status=304, headers=headers)
 
     status = 200
-    sent = range(ref.size_bytes)
-    requested = _requested_range(request, ref, modified)
-    if requested is not None:
-        if requested.start >= ref.size_bytes:
+    sent_range = range(ref.size_bytes)
+    requested_range = _requested_range(request, ref, modified_at)
+    if requested_range is not None:
+        if requested_range.start >= ref.size_bytes:
             headers["Content-Range"] = f"bytes */{ref.size_bytes}"
             return web.Response(status=416, headers=headers)
         status = 206
-        sent = requested
-        headers["Content-Range"] = f"bytes {sent.start}-{sent.stop - 1}/{ref.size_bytes}"
+        sent_range = requested_range
+        headers["Content-Range"] = f"bytes {sent_range.start}-{sent_range.stop - 1}/{ref.size_bytes}"
 
     response = web.StreamResponse(status=status, headers=headers)
     response.content_type = ref.mime_type
     if ref.mime_type.startswith("text/"):
         response.charset = "utf-8"
-    response.content_length = len(sent)
-    if request.method == "HEAD" or not sent:
+    response.content_length = len(sent_range)
+    if request.method == "HEAD" or not sent_range:
         await response.prepare(request)
     else:
         # Two chunks of each request are in memory.
-        pieces = artifact.store.open(ref.id, offset=sent.start, length=len(sent), chunk_size=128 << 10)
+        pieces = artifact.store.open(ref.id, offset=sent_range.start, length=len(sent_range), chunk_size=128 << 10)
         await _send_pieces(request, response, pieces, metrics, piece_timeout)
     return response
 
@@ -347,10 +347,10 @@ async def _send_pieces(
 def _last_modified(ref: ArtifactRef) -> datetime | None:
     """Return whole seconds, like HTTP dates."""
     try:
-        created = datetime.fromisoformat(str(ref.source.get("created")))
+        created_at = datetime.fromisoformat(str(ref.source.get("created")))
     except ValueError:
         return None
-    return created.astimezone(UTC).replace(microsecond=0)
+    return created_at.astimezone(UTC).replace(microsecond=0)
 
 
 # RFC 9110 §13.2.2: if a request has conditions by ETag and by date, only the ETag counts.

@@ -124,9 +124,9 @@ class ServedRuns:
         return None
 
     async def _close_stores_except(self, run_ids: Set[str]) -> None:
-        for removed in self._stores.keys() - run_ids:
+        for run_id in self._stores.keys() - run_ids:
             # Another request may have closed the store meanwhile.
-            store = self._stores.pop(removed, None)
+            store = self._stores.pop(run_id, None)
             if store is not None:
                 await store.aclose()
 
@@ -350,8 +350,8 @@ def _job_document(row: Row) -> dict[str, object]:
 
 def _shown_values(values: Mapping[str, object]) -> str:
     """Return indented JSON without secrets, cut after 20,000 characters."""
-    redacted = Redactor().redact_tree(dict(values))
-    text = msgspec.json.format(encode_json(redacted), indent=2).decode()
+    redacted_values = Redactor().redact_tree(dict(values))
+    text = msgspec.json.format(encode_json(redacted_values), indent=2).decode()
     max_chars = 20_000
     if len(text) <= max_chars:
         return plain_text(text)

@@ -49,16 +49,16 @@ class ResourceRoutes:
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         app = self._find_server(request, visitor)
         resources = app.session.resources
-        listed = await resources.list()
+        all_resources = await resources.list()
         templates = await resources.templates()
         return json_response(
             {
                 "session": app.key,
                 "name": plain_line(app.session.info.name),
                 "available": resources.available,
-                "resources": [_resource_document(resource) for resource in listed[: self._max_listed]],
+                "resources": [_resource_document(resource) for resource in all_resources[: self._max_listed]],
                 "templates": [_resource_document(template) for template in templates[: self._max_listed]],
-                "total": len(listed),
+                "total": len(all_resources),
                 "watched": sorted(resources.subscriptions_of(self)),
             }
         )
@@ -101,13 +101,13 @@ class ResourceRoutes:
             if server.key == namespace:
                 return server
 
-        named = [server for server in visible if namespace in (server.session.info.name, server.session.info.id)]
-        if not named:
+        matches = [server for server in visible if namespace in (server.session.info.name, server.session.info.id)]
+        if not matches:
             raise RequestRefused(404, "SESSION_INVALID", "no connected server has this name")
-        if len(named) > 1:
-            keys = ", ".join(server.key for server in named)
+        if len(matches) > 1:
+            keys = ", ".join(server.key for server in matches)
             raise RequestRefused(409, "INVALID_PARAMS", f"several servers have this name; name a session: {keys}")
-        (server,) = named
+        (server,) = matches
         return server
 
 
@@ -192,10 +192,10 @@ async def _store_view_file(store: ArtifactStore, ids: list[str], max_files: int,
     """Add the ids to ``ids``. Raises :class:`~transports.errors.UsageError` once there are ``max_files``."""
     if len(ids) >= max_files:
         raise UsageError(f"the view has handed out {max_files} files, which is the limit")
-    stored = await Router(store).route(
+    result = await Router(store).route(
         {"file": content}, capability="ui/download-file", transport="view", started=time.perf_counter()
     )
-    ids.extend(ref.id for ref in stored.artifacts.values())
+    ids.extend(ref.id for ref in result.artifacts.values())
 
 
 class ViewRoutes:
@@ -292,18 +292,18 @@ class ViewRoutes:
                 f"{limits.view_input:,} bytes"
             )
 
-        opened = OpenedTool(server_call.tool, server_call.arguments, {}, document)
+        opened_tool = OpenedTool(server_call.tool, server_call.arguments, {}, document)
         files: list[str] = []
         host = Host(
             HostContext(),
-            opened.tool,
+            opened_tool.tool,
             ViewHandlers(on_display_mode=lambda mode: mode == "inline"),
             relay=partial(server.relay, timeout=limits.view_timeout),
             save_file=partial(_store_view_file, store, files, limits.view_files),
             current_call=lambda: call_id,
         )
         name = f"view-{secrets.token_hex(8)}.localhost"
-        return LiveView(name, store.scope, opened, encoded_input, host, files=files)
+        return LiveView(name, store.scope, opened_tool, encoded_input, host, files=files)
 
     def _forget_view(self, call_id: str) -> None:
         view = self._views.pop(call_id, None)

@@ -105,9 +105,9 @@ class Duplex:
 
     async def _handle_server_line(self, line: bytes | MessageEnds) -> None:
         self._last_message = asyncio.get_running_loop().time()
-        passed = await self._exchange.rewrite_for_client(line)
-        if passed is not None:
-            await self._to_client(passed)
+        message = await self._exchange.rewrite_for_client(line)
+        if message is not None:
+            await self._to_client(message)
 
     async def aclose(self) -> None:
         await cancel_and_wait(self._working.values())

@@ -275,10 +275,10 @@ class Exchange:
             messages = [await self.rewrite_for_client(item) for item in await read_batch(line)]
         except ProtocolError:
             return self._log_dropped(line)
-        passed = [message.raw for message in messages if message is not None]
-        if not passed:
+        raw_messages = [message.raw for message in messages if message is not None]
+        if not raw_messages:
             return self._log_dropped(line)
-        return ClientMessage(b"[%s]" % b",".join(passed))
+        return ClientMessage(b"[%s]" % b",".join(raw_messages))
 
     def _pass_unreadable(self, line: bytes) -> ClientMessage | None:
         """Pass on a message that is not valid JSON, so that the client can report it. Drop anything else."""
@@ -324,8 +324,8 @@ class Exchange:
         params = message.params
         if message.method == "notifications/progress":
             token = key_or_none(params.progress_token)
-            related = (key for key, request in self._open.items() if request.progress == token)
-            return None if token is None else next(related, None)
+            keys = (key for key, request in self._open.items() if request.progress == token)
+            return None if token is None else next(keys, None)
         return key_or_none(params.meta.get(SUBSCRIPTION_ID, msgspec.Raw()))
 
     async def _pass_answer(self, message: Message, request: _Request) -> bytes:
@@ -346,10 +346,10 @@ class Exchange:
 
         may_be_large = request.method in ("tools/call", "resources/read", "prompts/get")
         if may_be_large:
-            received = sent = await measure_answer(message.raw, message.envelope.result)
+            size_received = size_sent = await measure_answer(message.raw, message.envelope.result)
             if rewritten is not None:
-                sent = await measure_answer(raw, rewritten.result)
-            self._context.stats.count(request.tool or request.method, received, sent, files)
+                size_sent = await measure_answer(raw, rewritten.result)
+            self._context.stats.count(request.tool or request.method, size_received, size_sent, files)
         return raw
 
     async def _rewrite_result(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
@@ -367,19 +367,19 @@ class Exchange:
         tool = self.facts.tools.get(request.tool)
         output_schema = tool.output_schema if tool is not None else None
         name = request.tool or request.method.replace("/", ".")
-        answered = AnsweredRequest(request.method, name, output_schema, self.facts.version)
-        return await rewrite(result, answered, self._stored, self._context.options)
+        answered_request = AnsweredRequest(request.method, name, output_schema, self.facts.version)
+        return await rewrite(result, answered_request, self._stored, self._context.options)
 
     def _rewrite_description(self, result: msgspec.Raw) -> Rewritten | None:
         """Add the capability ``resources`` to a server without it: the proxy's artifacts are resources."""
         fields = FIELDS_DECODER.decode(result)
         try:
-            described = msgspec.json.decode(result, type=Described)
+            description = msgspec.json.decode(result, type=Described)
         except ValueError:
             pass  # these fields have another form; the proxy can do without them
         else:
-            self.facts.version = described.protocol_version
-            self._context.stats.rename_server(described.info.name)
+            self.facts.version = description.protocol_version
+            self._context.stats.rename_server(description.info.name)
 
         capabilities: dict[str, msgspec.Raw] = {}
         if "capabilities" in fields:
@@ -414,8 +414,8 @@ def _facts_about_tools(result: msgspec.Raw) -> dict[str, _ToolFacts]:
 def fail_connection(connection: asyncio.Future[None], error: BaseException) -> None:
     """End the connection. The message of an unexpected error is only in the log."""
     if not connection.done():
-        expected = isinstance(error, ABPError | OSError)
-        connection.set_exception(error if expected else ProtocolError(failure_message(error)))
+        is_expected = isinstance(error, ABPError | OSError)
+        connection.set_exception(error if is_expected else ProtocolError(failure_message(error)))
 
 
 def failure_message(error: BaseException) -> str:

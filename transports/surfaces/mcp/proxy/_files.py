@@ -104,10 +104,10 @@ def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]
     try:
         roots = msgspec.json.decode(result, type=_RootList).roots[:100]
         paths = [_parse_path(root.uri) for root in roots]
-        shared = [path.resolve() for path in paths if path is not None]
+        shared_folders = [path.resolve() for path in paths if path is not None]
         if allowed is None:
-            return shared
-        pairs = [*product(shared, [folder.resolve() for folder in allowed])]
+            return shared_folders
+        pairs = [*product(shared_folders, [folder.resolve() for folder in allowed])]
     except (OSError, RuntimeError, ValueError, RecursionError):
         return []
 
@@ -151,9 +151,9 @@ class FileParams:
         """Find parameters for files in the first 1,000 parts of a schema."""
         by_place: dict[_SchemaPlace, _FileParam] = {}
         for schema_place, part in _schema_parts(schema):
-            declared = part.get("x-mcp-file")
-            if isinstance(declared, dict):
-                max_size = declared.get("maxSize")
+            declaration = part.get("x-mcp-file")
+            if isinstance(declaration, dict):
+                max_size = declaration.get("maxSize")
                 if not isinstance(max_size, int) or max_size <= 0:
                     max_size = _MAX_BYTES
                 by_place[schema_place] = _FileParam(is_url=True, max_bytes=min(max_size, _MAX_BYTES))
@@ -223,11 +223,11 @@ class _Content:
 
 
 def _encode_content(content: _Content, *, is_url: bool) -> str:
-    encoded = pybase64.b64encode(content.data).decode()
+    base64_text = pybase64.b64encode(content.data).decode()
     if not is_url:
-        return encoded
+        return base64_text
     filename = quote(content.filename, safe="")
-    return f"data:{content.mime_type};name={filename};base64,{encoded}"
+    return f"data:{content.mime_type};name={filename};base64,{base64_text}"
 
 
 def artifact_id_in(uri: str) -> str:
@@ -246,9 +246,9 @@ def _read_file(text: str, folders: Sequence[Path], limit: int, place: Place) -> 
     if path is None or not folders:
         return None
 
-    refused = UsageError(f"{text[:300]} is not a file in the client's roots")
+    refusal = UsageError(f"{text[:300]} is not a file in the client's roots")
     try:
-        file = open_beneath(str(path), list(folders), refused)
+        file = open_beneath(str(path), list(folders), refusal)
     except UsageError:
         return None
 

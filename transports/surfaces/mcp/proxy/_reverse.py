@@ -205,12 +205,12 @@ class ReverseProxy:
     def _track_session(self, response: httpx2.Response, received: _Received) -> None:
         """Remember the session that a handshake has opened, and its owner; forget one that the client ends."""
         user = received.user
-        opened = response.headers.get(SESSION)
+        session = response.headers.get(SESSION)
         is_handshake = received.message is not None and received.message.method == "initialize"
-        if is_handshake and opened:
+        if is_handshake and session:
             self._exchanges[user].pop(received.session, None)
-            self._exchanges[user][opened] = received.exchange
-            self._owners[opened] = user
+            self._exchanges[user][session] = received.exchange
+            self._owners[session] = user
         if received.request.method == "DELETE":
             self._exchanges[user].pop(received.session, None)
 
@@ -338,8 +338,8 @@ def stream_response(
 ) -> Response:
     """Stream events, with comments that keep the connection from being closed as idle."""
     # The second header keeps nginx and others from holding events back until the end of the stream.
-    sent = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **(headers or {})}
-    return StreamingResponse(_with_keepalives(events), status, media_type="text/event-stream", headers=sent)
+    all_headers = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **(headers or {})}
+    return StreamingResponse(_with_keepalives(events), status, media_type="text/event-stream", headers=all_headers)
 
 
 async def _with_keepalives(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -155,12 +155,12 @@ class _Rewriting:
 
     async def rewrite_messages(self, messages: msgspec.Raw) -> msgspec.Raw:
         """Replace large blocks. A message has one block, so it is repeated if its block becomes several."""
-        decoded = [FIELDS_DECODER.decode(message) for message in _ITEMS_DECODER.decode(messages)]
-        blocks = [message.get("content", msgspec.Raw(b"null")) for message in decoded]
+        fields_of_messages = [FIELDS_DECODER.decode(message) for message in _ITEMS_DECODER.decode(messages)]
+        blocks = [message.get("content", msgspec.Raw(b"null")) for message in fields_of_messages]
         large = self._indexes_to_replace(blocks)
 
         rewritten: list[object] = []
-        for index, message in enumerate(decoded):
+        for index, message in enumerate(fields_of_messages):
             if index not in large:
                 rewritten.append(message)
                 continue
@@ -187,9 +187,9 @@ class _Rewriting:
 
     async def _replace_or_keep(self, place: str, item: msgspec.Raw, replace_item: _Replace) -> list[object]:
         try:
-            decoded = await in_thread(msgspec.json.decode, item)
-            if isinstance(decoded, dict):
-                replacement = await replace_item(place, decoded)
+            value = await in_thread(msgspec.json.decode, item)
+            if isinstance(value, dict):
+                replacement = await replace_item(place, value)
                 if replacement is not None:
                     return replacement
         except (ABPError, ValueError) as error:
@@ -200,11 +200,11 @@ class _Rewriting:
         """Return ``None`` to keep the block."""
         match block:
             case {"type": "text", "text": str(text)}:
-                shown, refs = await self._store_text(f"{place}.text", text, None, None)
+                shown_text, refs = await self._store_text(f"{place}.text", text, None, None)
                 links = self._links(refs, block)
-                if not shown:
+                if not shown_text:
                     return links
-                return [{**block, "text": shown}, *links]
+                return [{**block, "text": shown_text}, *links]
             case {"type": "resource", "resource": dict(resource)}:
                 return await self._replace_embedded_resource(f"{place}.resource", block, resource)
             case {"data": str(data)} if len(data) > _MIN_REPLACED:
@@ -218,12 +218,12 @@ class _Rewriting:
         self, place: str, block: dict[str, object], resource: dict[str, object]
     ) -> list[object] | None:
         """Replace binary content by a link, and a text by a preview with links after it."""
-        shown, refs = await self._store_resource(place, resource)
+        shown_text, refs = await self._store_resource(place, resource)
         if not refs:
             return None
         if isinstance(resource.get("blob"), str):
             return self._links(refs, block, resource)
-        return [{**block, "resource": {**resource, "text": shown}}, *self._links(refs, block)]
+        return [{**block, "resource": {**resource, "text": shown_text}}, *self._links(refs, block)]
 
     def _links(
         self, refs: Sequence[ArtifactRef], block: Mapping[str, object], resource: Mapping[str, object] | None = None
@@ -268,10 +268,10 @@ class _Rewriting:
         if _is_view(item):
             return None
 
-        shown, refs = await self._store_resource(place, item)
+        shown_text, refs = await self._store_resource(place, item)
         if not refs:
             return None
-        item["text"] = shown
+        item["text"] = shown_text
         if isinstance(item.get("blob"), str):
             del item["blob"]
             item["mimeType"] = "text/plain"
@@ -284,15 +284,15 @@ class _Rewriting:
         """Return the text to show instead, and the artifacts: none for a resource without content."""
         mime_type = _text_or_none(resource.get("mimeType"))
         filename = filename_of(resource.get("uri"))
-        shown = ""
+        shown_text = ""
         match resource:
             case {"blob": str(blob)}:
                 refs = [await self._store_base64(f"{place}.blob", blob, mime_type, filename)]
             case {"text": str(text)}:
-                shown, refs = await self._store_text(f"{place}.text", text, mime_type, filename)
+                shown_text, refs = await self._store_text(f"{place}.text", text, mime_type, filename)
             case _:
                 refs = []
-        return shown or _describe_refs(refs), refs
+        return shown_text or _describe_refs(refs), refs
 
     # --- values -------------------------------------------------------------------------------------------------------
 
@@ -388,8 +388,8 @@ class _Rewriting:
             if len(encoded) > self._limit:
                 has_long_texts = await in_thread(_find_long_texts, tree, self._limit)
                 if not has_long_texts:
-                    encoded, stored = await self._shorten_structured(tree, content)
-                    refs += stored
+                    encoded, stored_refs = await self._shorten_structured(tree, content)
+                    refs += stored_refs
             return msgspec.Raw(encoded), self._links(refs, {})
         except (ABPError, ValueError) as error:
             self._warn("structuredContent", error)

@@ -71,12 +71,12 @@ def _size_of(answer: bytes, result: bytes | msgspec.Raw) -> Size:
 
 def _picture_sizes(result: bytes | msgspec.Raw) -> list[int]:
     try:
-        decoded = _RESULT_DECODER.decode(result)
+        fields = _RESULT_DECODER.decode(result)
     except (ValueError, RecursionError):
         # A result of another form.
         return []
 
-    blocks = [*decoded.content, *(message.content for message in decoded.messages)]
+    blocks = [*fields.content, *(message.content for message in fields.messages)]
     sizes: list[int] = []
     for raw_block in blocks:
         try:
