@@ -624,7 +624,7 @@ class Stderr:
 async def stdio_streams(
     server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
 ) -> AsyncIterator[ServerStreams]:
-    """When the block ends, the server and everything it started are ended, which takes three seconds at most.
+    """Start a server. When the block ends, it and everything it started are ended, which takes three seconds at most.
     ``on_exit`` is called with the reason if it ends before. ``max_bytes`` is in decoded bytes of content.
     """
     process = await start_process(server, get_default_environment() | network_variables() | dict(server.env))

@@ -291,7 +291,7 @@ def _shown_line(text: str) -> str:
 
 
 def app_fault(app: AppState, protocol: str, waited: float) -> str:
-    """Empty if ``window.abp`` is complete. ``protocol`` may be ``auto``; ``waited`` is in seconds."""
+    """Name what the app lacks; empty if it is complete. ``protocol`` may be ``auto``; ``waited`` is in seconds."""
     if app.threw:
         return f"has a window.abp that throws: {app.threw[:200]}"
     if not app.present:

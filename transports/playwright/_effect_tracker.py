@@ -472,7 +472,7 @@ class EffectTracker:
         is_late: bool = False,
         is_counted: bool = False,
     ) -> ExpectedEffect | None:
-        """The effect begins in ``wait`` seconds, and the call's reply waits for it ``timeout`` seconds longer at most.
+        """Expect an effect in ``wait`` seconds; the call's reply waits for it ``timeout`` seconds longer at most.
 
         Returns ``None`` if the call waits for a hundred others (docs/security.md).
         """

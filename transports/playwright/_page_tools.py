@@ -510,9 +510,9 @@ def _map_errors(tool: str, timeout: float) -> Iterator[None]:
     except TimeoutError:
         raise too_late from None
     except Error as error:
-        first = first_line(error)
-        if "Timeout" in first and "exceeded" in first:
+        reason = first_line(error)
+        if "Timeout" in reason and "exceeded" in reason:
             raise too_late from None
-        if "closed" in first or "crashed" in first:
-            raise TransportError(f"{tool}: {first}") from None
-        raise UsageError(f"{tool}: the browser refused: {first}") from None
+        if "closed" in reason or "crashed" in reason:
+            raise TransportError(f"{tool}: {reason}") from None
+        raise UsageError(f"{tool}: the browser refused: {reason}") from None

@@ -330,7 +330,7 @@ class BrowserProcess:
         return self._starting
 
     async def _start_driver(self, folder: Path) -> None:
-        """If this is cancelled, the driver ends with :meth:`end`, or as soon as it has started."""
+        """Start the driver. If this is cancelled, it ends with :meth:`end`, or as soon as it has started."""
         with child_environment(folder):
             starting = asyncio.ensure_future(start_driver())
             try:

@@ -90,7 +90,7 @@ def not_installed(adapter: Adapter, target: str, url: str) -> str:
 
 
 def extension_folder(target: str) -> Path | None:
-    """``extension:`` raises :class:`~transports.errors.UsageError` for a folder without a ``manifest.json``."""
+    """Return the folder of an extension. ``extension:`` without a ``manifest.json`` raises :class:`.UsageError`."""
     scheme = "extension:"
     has_scheme = target.startswith(scheme)
     if not has_scheme and "://" in target:

@@ -87,7 +87,7 @@ class PageRunner:
         self._posted: set[asyncio.Task[None]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """If the wait is interrupted, by Ctrl-C say, the coroutine is cancelled and gets ten seconds to end.
+        """Run a coroutine. If the wait is interrupted, by Ctrl-C say, it is cancelled and gets ten seconds to end.
 
         Raises :class:`~transports.errors.UsageError` in another thread than the page's, and
         :class:`~transports.errors.Disconnected` if Playwright has been stopped.

@@ -114,10 +114,10 @@ def _version_warnings(version: str) -> list[str]:
     return []
 
 
-def _read_capabilities(listed: Iterable[object], warnings: list[str]) -> list[protocol.Capability]:
+def _read_capabilities(entries: Iterable[object], warnings: list[str]) -> list[protocol.Capability]:
     capabilities: dict[str, protocol.Capability] = {}
     left_out: list[str] = []
-    for number, item in enumerate(listed):
+    for number, item in enumerate(entries):
         try:
             if is_deeper(item, MAX_DEPTH):
                 raise ProtocolError(f"it is nested deeper than {MAX_DEPTH} levels")

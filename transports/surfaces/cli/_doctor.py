@@ -317,14 +317,14 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
     async with serve(interface=False) as served:
         transport = PlaywrightTransport(served.url, browser=browser)
         async with connect(served.url, transport=transport, store="memory:") as session:
-            sent = await session.call("file.digest", {"file": content}, timeout=_TIMEOUT)
+            digest_result = await session.call("file.digest", {"file": content}, timeout=_TIMEOUT)
             generated_file = await session.call("file.generate", {"bytes": _SELF_TEST_BYTES}, timeout=_TIMEOUT)
             page = transport.page
             has_webmcp = page is not None and bool(await page.evaluate("'modelContext' in document"))
             facts["webmcp"] = _webmcp_fact(has_webmcp)
 
-    arrived: Any = sent.data
-    is_same_there = arrived["sha256"] == hashlib.sha256(content).hexdigest()
+    received_file: Any = digest_result.data
+    is_same_there = received_file["sha256"] == hashlib.sha256(content).hexdigest()
     is_same_here = generated_file.artifacts["file"].sha256 == digest(_SELF_TEST_BYTES)
     if not (is_same_there and is_same_here):
         raise BinaryError("a file came to or from the page with other bytes; please report it, with this whole output")

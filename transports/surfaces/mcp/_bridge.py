@@ -507,8 +507,8 @@ async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next:
 async def _measure_request(
     server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext
 ) -> HandlerResult:
-    """With tracing, an error is returned as :class:`_Failed`, which :func:`_continue_client_trace` raises again: the
-    SDK's span, which is between the two, must not see it."""
+    """Record a request. With tracing, an error is returned as :class:`_Failed`, which :func:`_continue_client_trace`
+    raises again: the SDK's span, which is between the two, must not see it."""
     attributes = {"network.transport": "pipe" if ctx.request is None else "tcp"}
     labels = {**attributes, "mcp.method.name": _recorded_method(server, ctx)}
     session = connection_key(ctx)

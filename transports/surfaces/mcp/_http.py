@@ -171,12 +171,12 @@ class UserLimits:
         self._sessions: defaultdict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        authenticated = scope.get("user")
-        if scope["type"] != "http" or not isinstance(authenticated, AuthenticatedUser):
+        token_holder = scope.get("user")
+        if scope["type"] != "http" or not isinstance(token_holder, AuthenticatedUser):
             await self._app(scope, receive, send)
             return
 
-        user = authenticated.access_token.subject or authenticated.access_token.client_id
+        user = token_holder.access_token.subject or token_holder.access_token.client_id
         if self._requests[user] >= self._max_requests:
             message = f"this user has {self._max_requests} running requests, which is the limit; wait for one to end"
             await _limit_response(message)(scope, receive, send)

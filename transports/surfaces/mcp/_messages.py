@@ -73,7 +73,7 @@ class MessageCheck:
             return
 
         try:
-            parsed = await in_thread_if_long(parse_message, body)
+            rpc_message = await in_thread_if_long(parse_message, body)
         except Refused as refused:
             await _bad_request(refused.error)(scope, receive, send)
             return
@@ -85,10 +85,10 @@ class MessageCheck:
         message: Message = {"type": "http.request", "body": body, "more_body": False}
         receive = receive_again(message, receive)
         session = Headers(scope=scope).get("mcp-session-id")
-        if session is None or not isinstance(parsed, types.JSONRPCRequest):
+        if session is None or not isinstance(rpc_message, types.JSONRPCRequest):
             await self._app(scope, receive, send)
         else:
-            await self._serve_once(session, parsed.id, scope, receive, send)
+            await self._serve_once(session, rpc_message.id, scope, receive, send)
 
     async def _serve_once(
         self, session: str, request_id: types.RequestId, scope: Scope, receive: Receive, send: Send

@@ -247,8 +247,8 @@ def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
 async def serve_content(
     request: web.Request, artifact: StoredArtifact, metrics: Metrics, piece_timeout: float
 ) -> web.StreamResponse:
-    """A client that takes longer than ``piece_timeout`` seconds for a piece is cut off. Damaged content is never sent
-    completely. Raises the errors of the store until the first piece is sent."""
+    """Send an artifact. A client that takes longer than ``piece_timeout`` seconds for a piece is cut off. Damaged
+    content is never sent completely. Raises the errors of the store until the first piece is sent."""
     ref = artifact.ref
     modified_at = _last_modified(ref)
     headers = _content_headers(ref, modified_at, download="download" in request.query)
