@@ -279,11 +279,11 @@ class AuditLog:
         try:
             written = os.write(fd, data)
         except OSError as error:
-            raise self._error(error.strerror or str(error)) from error
+            raise self._audit_error(error.strerror or str(error)) from error
         finally:
             os.close(fd)
         if written != len(data):
-            raise self._error("no space is left")
+            raise self._audit_error("no space is left")
 
     def _open_log(self) -> int:
         # It is opened for each line, so that a rotated log does not go on growing unseen.
@@ -293,9 +293,9 @@ class AuditLog:
             reason = error.strerror or str(error)
             if self.path.is_symlink():
                 reason = "it is a symlink, which is not followed"
-            raise self._error(reason) from error
+            raise self._audit_error(reason) from error
 
-    def _error(self, reason: str) -> StoreError:
+    def _audit_error(self, reason: str) -> StoreError:
         return StoreError(f"cannot write the audit log {self.path}: {reason}; name another file with ABP_AUDIT_LOG")
 
 

@@ -249,10 +249,10 @@ class Follower:
         self._sync_error: OSError | None = None
         self._stopping = Event()
         # It is not a thread of the pool: the writers of the file need those.
-        self._thread = Thread(target=self._follow, name="abp-follow", daemon=True)
+        self._thread = Thread(target=self._follow_file, name="abp-follow", daemon=True)
         self._thread.start()
 
-    def _follow(self) -> None:
+    def _follow_file(self) -> None:
         shortest_wait, longest_wait = 0.001, 0.01
         wait = shortest_wait
         try:

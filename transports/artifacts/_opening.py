@@ -77,12 +77,12 @@ def _folder_of(url: str | Path | None) -> Path | None:
     if isinstance(url, str) and url[:5].lower() == "file:":
         return _path_of_file_url(url)
     if not str(url) or "\0" in str(url):
-        raise _unsupported(str(url))
+        raise _unsupported_error(str(url))
     if isinstance(url, str):
         has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) is not None
         is_windows_path = bool(Path(url).drive)
         if has_scheme and not is_windows_path:
-            raise _unsupported(url)
+            raise _unsupported_error(url)
     return Path(url)
 
 
@@ -91,7 +91,7 @@ def _check_bucket_url(url: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise _unsupported(url) from None
+        raise _unsupported_error(url) from None
 
     # abfs://container@account has a container in the place of a user.
     names_container = parts.scheme.lower().startswith("abfs") and parts.password is None
@@ -99,27 +99,27 @@ def _check_bucket_url(url: str) -> None:
     has_extras = parts.query or parts.fragment or "\0" in url
     leaves_bucket = ".." in parts.path.split("/")
     if has_credentials or has_extras or leaves_bucket or not parts.hostname:
-        raise _unsupported(url)
+        raise _unsupported_error(url)
 
 
 def _path_of_file_url(url: str) -> Path:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise _unsupported(url) from None
+        raise _unsupported_error(url) from None
 
     path = unquote(parts.path, errors="surrogateescape")
     is_on_this_machine = parts.netloc.lower() in ("", "localhost")
     has_extras = parts.query or parts.fragment or "\0" in path
     if has_extras or not is_on_this_machine or not path.startswith("/"):
-        raise _unsupported(url)
+        raise _unsupported_error(url)
 
     # The path of file:///C:/folder is /C:/folder.
     without_slash = Path(path[1:])
     return without_slash if without_slash.drive else Path(path)
 
 
-def _unsupported(url: str) -> UsageError:
+def _unsupported_error(url: str) -> UsageError:
     return UsageError(
         f"unknown artifact store {redact_url(url)!r}; use a folder (./out), file:///absolute/folder "
         "(# as %23, ? as %3F), memory:, s3://bucket/prefix, or none: to keep nothing"

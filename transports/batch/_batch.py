@@ -231,7 +231,7 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
                 missing += 1
                 continue
             path = folder / filenames.add(row, number, ref)
-            is_linked = ref.path is not None and await in_thread(_link, ref, ref.path, path)
+            is_linked = ref.path is not None and await in_thread(_link_file, ref, ref.path, path)
             if not is_linked:
                 await store.export(ref, path)
             exported += 1
@@ -294,7 +294,7 @@ def _fill_template(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
     return stem.encode(errors="replace")[:max_bytes].decode(errors="ignore")
 
 
-def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
+def _link_file(ref: ArtifactRef, file: Path, path: Path) -> bool:
     """Return whether the file system supports hard links."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -392,11 +392,11 @@ class Report(dict[str, JSONValue]):
         self.folder = folder
 
     def _repr_html_(self) -> str:
-        parts = [notebook.table(("state", "jobs"), self._counts("states"), title=f"{self.get('jobs', 0)} jobs")]
-        codes = self._counts("codes")
+        parts = [notebook.table(("state", "jobs"), self._nonzero_counts("states"), title=f"{self.get('jobs', 0)} jobs")]
+        codes = self._nonzero_counts("codes")
         if codes:
             parts.append(notebook.table(("error", "jobs"), codes, count=len(codes)))
-        times = self._counts("milliseconds")
+        times = self._nonzero_counts("milliseconds")
         if times:
             parts.append(notebook.table([name for name, _ in times], [[f"{value} ms" for _, value in times]]))
         files = [self.folder / name for name in ("manifest.jsonl", "failed.jsonl", "report.json")]
@@ -407,7 +407,7 @@ class Report(dict[str, JSONValue]):
             parts += [notebook.preformatted(f"Hint: {hint}") for hint in hints]
         return "".join(parts)
 
-    def _counts(self, name: str) -> list[tuple[str, JSONValue]]:
+    def _nonzero_counts(self, name: str) -> list[tuple[str, JSONValue]]:
         return [(key, value) for key, value in members_of(self.get(name)).items() if value]
 
 

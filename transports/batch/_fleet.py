@@ -596,7 +596,7 @@ class Fleet:
             logger.warning("a browser of the pool did not start: %s", error.message)
             all_failed = all(attempts.failures for attempts in self._sources.values())
             if all_failed and not self.browser_slots.members:
-                self.browser_slots.fail_waiters(partial(_unsent, error))
+                self.browser_slots.fail_waiters(partial(_unsent_error, error))
 
     def _start_order(self, source: Source) -> tuple[float, float]:
         """Return the sort key of a source: seconds until its next attempt, and its browsers divided by its weight."""
@@ -695,7 +695,7 @@ class Fleet:
     def _fail_waiting(self, error: Exception) -> None:
         """Raise an unexpected error in all waiting calls, which would wait for ever."""
         for slots in (self.browser_slots, self.browserless_slots):
-            slots.fail_waiters(partial(_unsent, TransportError(f"the pool cannot open sessions: {error!r}")))
+            slots.fail_waiters(partial(_unsent_error, TransportError(f"the pool cannot open sessions: {error!r}")))
 
     async def _watch_browsers(self) -> None:
         while True:
@@ -724,7 +724,7 @@ def _no_memory() -> TransportError:
     )
 
 
-def _unsent(error: ABPError) -> ABPError:
+def _unsent_error(error: ABPError) -> ABPError:
     unsent_error = type(error)(error.message, code=error.code, retryable=True, details=error.details, sent=False)
     unsent_error.__cause__ = error.__cause__
     return unsent_error

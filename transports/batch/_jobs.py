@@ -411,7 +411,7 @@ class Consent:
         target = job.target or ""
         is_allowed = self.programs or target == self.target or is_address(target) or is_app_name(target)
         if not is_allowed and not is_page(target.removeprefix("mcp+")):
-            raise _denied(
+            raise _denied_error(
                 f"target: {_shown_target(target)} is neither an address (http, ws) nor the name of an app; give it as "
                 f"the run's own with {spelled('target=')}, or allow jobs to start programs and read files: "
                 f"{spelled('allow_programs=')}"
@@ -423,9 +423,9 @@ class Consent:
     def _checked_files(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
         place = next(iter(files))
         if self.folder is None:
-            raise _denied(f"files.{place}: name the folder of the jobs' files with {spelled('files_from=')}")
+            raise _denied_error(f"files.{place}: name the folder of the jobs' files with {spelled('files_from=')}")
         if not self.any_target and target != self.target and not is_app_name(target):
-            raise _denied(
+            raise _denied_error(
                 f"files.{place}: the line names {_shown_target(target)} itself, and files go only to the run's own "
                 f"target; if it is the run's target, give it with {spelled('target=')}; else name the folder of the "
                 f"files with {spelled('files_from=')}"
@@ -434,7 +434,7 @@ class Consent:
         return {place: self._checked_path(place, path, folder) for place, path in files.items()}
 
     def _checked_path(self, place: str, path: Path, folder: Path) -> Path:
-        refused = _denied(
+        refused = _denied_error(
             f"files.{place}: {shown_path(path)} is not a regular file in {folder}; correct the path, or name another "
             f"folder with {spelled('files_from=')}"
         )
@@ -446,5 +446,5 @@ def _shown_target(target: str) -> str:
     return repr(redact_url(target)[:200])
 
 
-def _denied(message: str) -> UsageError:
+def _denied_error(message: str) -> UsageError:
     return UsageError(message, code="PERMISSION_DENIED")

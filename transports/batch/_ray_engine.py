@@ -135,7 +135,7 @@ class RayCluster:
         folder = self._stack.enter_context(short_folder(43))
         # Without a token, any local user could run code in the cluster. This token replaces the one that Ray would
         # store in the user's home, unless RAY_AUTH_MODE is set.
-        self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
+        self._stack.enter_context(_setting_variables({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
         try:
             self._start_local(folder, **quiet)
         except Exception:  # noqa: BLE001 - whatever Ray raises
@@ -291,7 +291,7 @@ def _take_signals_back() -> None:
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def _setting_variables(variables: Mapping[str, str]) -> Iterator[None]:
     """Set unset environment variables for the length of a block. Afterwards, remove all added ``RAY_`` variables,
     including those added by Ray."""
     names_before = {*os.environ}

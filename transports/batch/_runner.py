@@ -62,7 +62,7 @@ class Rate:
     def allowed_starts(self, count: int) -> int:
         if self._per_second is None:
             return count
-        self._leak(self._per_second)
+        self._leak_starts(self._per_second)
         burst = max(2.0, self._per_second / 10)
         return min(count, int(burst - self._starts))
 
@@ -75,10 +75,10 @@ class Rate:
     def record_starts(self, count: int) -> None:
         """Count starts, some time after :meth:`allowed_starts` may have allowed them."""
         if self._per_second is not None:
-            self._leak(self._per_second)
+            self._leak_starts(self._per_second)
             self._starts += count
 
-    def _leak(self, per_second: float) -> None:
+    def _leak_starts(self, per_second: float) -> None:
         now = time.monotonic()
         self._starts = max(self._starts - (now - self._updated) * per_second, 0.0)
         self._updated = now

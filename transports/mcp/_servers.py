@@ -67,7 +67,7 @@ class StdioServer:
                 secrets += [arg.partition("=")[2], next_arg]
         # The address of a proxy may hold a password.
         secrets += [value for value in network_variables().values() if "@" in value]
-        return _redact(text, [*secrets, *self.env.values()])
+        return _redact_secrets(text, [*secrets, *self.env.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class HttpServer:
         for value in self.headers.values():
             # A value may be a scheme and a token.
             secrets += [value, *value.split()]
-        return _redact(text.replace(self.url, redact_url(self.url)), secrets)
+        return _redact_secrets(text.replace(self.url, redact_url(self.url)), secrets)
 
 
 Server: TypeAlias = StdioServer | HttpServer
@@ -137,7 +137,7 @@ def has_forgotten_session(status: int, body: bytes) -> bool:
     return status in (404, 410)
 
 
-def _redact(text: str, secrets: list[str]) -> str:
+def _redact_secrets(text: str, secrets: list[str]) -> str:
     """Mask secrets, but none under six characters, which may be ordinary words."""
     long_secrets = {secret for secret in secrets if len(secret) >= 6}
     # A secret may be part of another one.

@@ -389,7 +389,7 @@ class Stdin:
         except (OSError, RuntimeError):
             pass  # a RuntimeError means that the loop is closed
         finally:
-            self._end()
+            self._end_chunks()
 
     def _watch_parent(self) -> None:
         """Exit after the parent: another process may hold the pipe open then (docs/faults.md 7)."""
@@ -397,7 +397,7 @@ class Stdin:
             time.sleep(0.5)
         exit_soon()
         if self._pipe is None:
-            self._end()
+            self._end_chunks()
         else:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._pipe.close)
@@ -405,7 +405,7 @@ class Stdin:
     def _queue_chunk(self, chunk: bytes | None) -> None:
         asyncio.run_coroutine_threadsafe(self._queue.put(chunk), self._loop).result()
 
-    def _end(self) -> None:
+    def _end_chunks(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._queue_chunk(None)
 

@@ -430,32 +430,32 @@ class OfferedResources:
         for block in items_of(result.get("content")):
             match block:
                 case {"type": "resource_link", "uri": uri} | {"type": "resource", "resource": {"uri": uri}}:
-                    self._remember(uri)
+                    self._remember_uri(uri)
 
     async def require(self, uri: object) -> None:
         """Raises :class:`~transports.errors.CapabilityError` unless the server offers the resource."""
-        if not isinstance(uri, str) or len(uri) > LIMITS.resource_uri_chars or not await self._offers(uri):
+        if not isinstance(uri, str) or len(uri) > LIMITS.resource_uri_chars or not await self._offers_resource(uri):
             raise _invalid_params(f"the server does not offer the resource {str(uri)[:200]!r}")
 
     async def entry(self, uri: str) -> Mapping[str, object] | None:
-        async for entry in self._entries("resources/list", "resources"):
+        async for entry in self._list_entries("resources/list", "resources"):
             if entry.get("uri") == uri:
                 return entry
         return None
 
-    async def _offers(self, uri: str) -> bool:
+    async def _offers_resource(self, uri: str) -> bool:
         if uri in self._remembered:
             return True
-        async for entry in self._entries("resources/list", "resources"):
-            self._remember(entry.get("uri"))
+        async for entry in self._list_entries("resources/list", "resources"):
+            self._remember_uri(entry.get("uri"))
             if uri == entry.get("uri"):
                 return True
-        async for entry in self._entries("resources/templates/list", "resourceTemplates"):
-            if _matches(entry.get("uriTemplate"), uri):
+        async for entry in self._list_entries("resources/templates/list", "resourceTemplates"):
+            if _template_matches(entry.get("uriTemplate"), uri):
                 return True
         return False
 
-    async def _entries(self, method: str, key: str) -> AsyncIterator[Mapping[str, object]]:
+    async def _list_entries(self, method: str, key: str) -> AsyncIterator[Mapping[str, object]]:
         cursor: str | None = None
         for _ in range(LIMITS.pages):
             try:
@@ -472,12 +472,12 @@ class OfferedResources:
                 return
             cursor = next_cursor
 
-    def _remember(self, uri: object) -> None:
+    def _remember_uri(self, uri: object) -> None:
         if isinstance(uri, str) and len(uri) <= LIMITS.resource_uri_chars:
             self._remembered[uri] = None
 
 
-def _matches(template: object, uri: str) -> bool:
+def _template_matches(template: object, uri: str) -> bool:
     try:
         return isinstance(template, str) and UriTemplate.parse(template).match(uri) is not None
     except InvalidUriTemplate:

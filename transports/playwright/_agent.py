@@ -266,12 +266,12 @@ class Agent(ABC):
         agent = await self._find_agent(timeout)
         if self._document is None or self._document.agent is not agent:
             origin, domain = await asyncio.gather(
-                self.invoke("origin", timeout=timeout, returns=str, agent=agent), self._domain(timeout)
+                self.invoke("origin", timeout=timeout, returns=str, agent=agent), self._registrable_domain(timeout)
             )
             self._document = Document(agent, origin, domain)
         return self._document
 
-    async def _domain(self, timeout: float) -> str:
+    async def _registrable_domain(self, timeout: float) -> str:
         """Ask the browser, which has the Public Suffix List. Empty for a numeric address, and without CDP."""
         if self.channel.cdp is None:
             return ""

@@ -319,7 +319,7 @@ class Uploads:
             files = stack.enter_context(contextlib.ExitStack())
             for item in content:
                 assert isinstance(item.binary, BinaryData)
-                descriptors[item.path] = _descriptor(item.binary)
+                descriptors[item.path] = _content_descriptor(item.binary)
                 content_path = [*item.path, "content"]
                 data = await asyncio.to_thread(_inline_bytes, item.binary)
                 if data is not None:
@@ -380,7 +380,7 @@ class Uploads:
         return None
 
 
-def _descriptor(binary: BinaryData) -> dict[str, object]:
+def _content_descriptor(binary: BinaryData) -> dict[str, object]:
     descriptor: dict[str, object] = {
         **binary.extra,
         "content": None,

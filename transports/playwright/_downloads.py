@@ -572,7 +572,7 @@ class AppDownloads:
 
     def _on_started(self, event: dict[str, Any], folder: Path) -> None:
         if event["frameId"] in self._frame_ids:
-            self._track(event, folder)
+            self._track_download(event, folder)
         elif folder == self.folder:
             self._unattributed[event["guid"]] = event
 
@@ -584,9 +584,9 @@ class AppDownloads:
         if is_ours or progress["state"] != "inProgress":
             del self._unattributed[guid]
         if is_ours:
-            self._track(started, self.folder)
+            self._track_download(started, self.folder)
 
-    def _track(self, event: dict[str, Any], folder: Path) -> None:
+    def _track_download(self, event: dict[str, Any], folder: Path) -> None:
         guid, frame = event["guid"], event["frameId"]
         end: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
         self._running[guid] = end, folder

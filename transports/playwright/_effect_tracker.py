@@ -255,7 +255,7 @@ class EffectTracker:
         """Leave the outputs that are not in the call's reply to the next call."""
         self._calls.pop(call.id or "", None)
         for output in call.outputs:
-            self._defer(output)
+            self._defer_output(output)
         self.unattributed.effects.clear()
         self.unattributed.overflow = 0
 
@@ -409,7 +409,7 @@ class EffectTracker:
         if call.id in self._calls:
             call.outputs.append(output)
         else:
-            self._defer(output)
+            self._defer_output(output)
         return output.task
 
     def add_content(self, call: CallEffects, content: BinaryData, what: str, *, is_late: bool = False) -> None:
@@ -421,7 +421,7 @@ class EffectTracker:
         else:
             call.dropped += 1
 
-    def _defer(self, output: _Output) -> None:
+    def _defer_output(self, output: _Output) -> None:
         """Keep an output for the next call. Of too many, the oldest is discarded."""
         max_deferred = 8
         output.required = False
@@ -429,9 +429,9 @@ class EffectTracker:
         outputs.append(output)
         if len(outputs) > max_deferred:
             self._discarded += 1
-            self._discard(outputs.pop(0))
+            self._discard_output(outputs.pop(0))
 
-    def _discard(self, output: _Output) -> None:
+    def _discard_output(self, output: _Output) -> None:
         if not output.task.done():
             output.task.cancel()
             output.on_discard()
@@ -684,7 +684,7 @@ class Windows:
                     if url == window.shown:
                         return
                     with contextlib.suppress(Error):
-                        await self._capture(window, url)
+                        await self._capture_content(window, url)
                         window.shown = url
                         return
                 # It went elsewhere meanwhile.
@@ -709,7 +709,7 @@ class Windows:
                 async with asyncio.timeout(max(_LOOK_INTERVAL, (now() - followed_at) / 10)):
                     await window.changed.wait()
 
-    async def _capture(self, window: Window, url: str) -> None:
+    async def _capture_content(self, window: Window, url: str) -> None:
         """Make an output of a ``blob:`` URL, or of a PDF of the app's own origin."""
         if url.startswith("blob:"):
             self._tracker.add_output(window.call, self.take_blob(url), "the content of a window")

@@ -169,7 +169,7 @@ async def find_running() -> list[RunningBrowser]:
     """Port files of profiles come first, then port 9222. An old file may name the port of another program."""
     running: dict[int, RunningBrowser] = {}
     for port, browser in await asyncio.to_thread(lambda: list(_read_port_files())):
-        if port not in running and await _listens(port):
+        if port not in running and await _has_listener(port):
             running[port] = browser
 
     if _USUAL_PORT not in running:
@@ -210,7 +210,7 @@ def _profile_folders() -> Iterator[Path]:
         yield from (config / name for name in names)
 
 
-async def _listens(port: int) -> bool:
+async def _has_listener(port: int) -> bool:
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_TIMEOUT):
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -281,7 +281,7 @@ class FrameContexts:
 
         self._root.session_count += 1
         if self._root.session_count > LIMITS.sessions:
-            self._disconnect(session_id, "too many processes of frames")
+            self._disconnect_session(session_id, "too many processes of frames")
         else:
             spawn(contexts.install_and_resume(waiting=event["waitingForDebugger"]), self._tasks)
 
@@ -308,14 +308,14 @@ class FrameContexts:
             return
         session, _ = self._inner_sessions[session_id]
         if not session.receive(event["message"]):
-            self._disconnect(session_id, f"more than {LIMITS.messages:,} messages in a second")
+            self._disconnect_session(session_id, f"more than {LIMITS.messages:,} messages in a second")
 
-    def _disconnect(self, session_id: str, reason: str) -> None:
+    def _disconnect_session(self, session_id: str, reason: str) -> None:
         logger.warning("a frame is left out, with its tools: %s", reason)
         self.end(session_id)
-        spawn(self._detach(session_id), self._tasks)
+        spawn(self._detach_session(session_id), self._tasks)
 
-    async def _detach(self, session_id: str) -> None:
+    async def _detach_session(self, session_id: str) -> None:
         with contextlib.suppress(PlaywrightError, TransportError):
             await self._session.send("Target.detachFromTarget", {"sessionId": session_id})
 
@@ -333,7 +333,7 @@ class FrameContexts:
         """Returns ``False`` for a document in the page's own process, which cannot be disconnected."""
         for session_id, (_, contexts) in tuple(self._inner_sessions.items()):
             if document in contexts._documents.values():
-                self._disconnect(session_id, "it sends events without end")
+                self._disconnect_session(session_id, "it sends events without end")
                 return True
             if contexts.disconnect_frame(document):
                 return True

@@ -196,8 +196,8 @@ class JudgedNetwork:
         try:
             writer.write(connected)
             await asyncio.gather(
-                _copy(reader, server_writer, lambda _: None),
-                _copy(server_reader, writer, self._count_received),
+                _copy_bytes(reader, server_writer, lambda _: None),
+                _copy_bytes(server_reader, writer, self._count_received),
             )
         finally:
             server_writer.transport.abort()
@@ -253,7 +253,7 @@ def _server_of(url: str) -> _Server | None:
     return host, parts.port or default_port
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
+async def _copy_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
     while data := await reader.read(_CHUNK):
         count(len(data))
         writer.write(data)

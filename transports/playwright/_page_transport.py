@@ -74,7 +74,7 @@ def sender_of(
     server_address: tuple[str, int] | None = None,
 ) -> Sender:
     """``around`` are the addresses of documents around a frame. Cached: nearly all calls of a page have one sender."""
-    site = _site(origin, page_domain)
+    site = _site_of(origin, page_domain)
     domain = ""  # unknown for a document outside the page's domain
     if site.endswith(f"//{page_domain}"):
         domain = page_domain
@@ -82,12 +82,12 @@ def sender_of(
     if origin not in (origin_of(url), OPAQUE):
         url = f"{origin}/"
 
-    sites_around = [_site(origin_of(address) or "", page_domain) for address in around]
+    sites_around = [_site_of(origin_of(address) or "", page_domain) for address in around]
     return Sender(
         url,
         origin,
         domain=domain,
-        page=_site(page_origin, page_domain),
+        page=_site_of(page_origin, page_domain),
         third_party=any(other != site for other in sites_around),
         server_address=server_address,
     )
@@ -113,7 +113,7 @@ def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
     return partition in (None, "", sender.page)
 
 
-def _site(origin: str, domain: str) -> str:
+def _site_of(origin: str, domain: str) -> str:
     """Return the scheme and the registrable domain, or the whole host if its domain is not ``domain``."""
     parts = urlsplit(origin)
     host = parts.hostname or ""

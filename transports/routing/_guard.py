@@ -45,7 +45,7 @@ def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) 
     if max_bytes < MIN_BYTES:
         raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
     try:
-        return _fit(value, max_bytes, suffix)
+        return _fit_value(value, max_bytes, suffix)
     except (RecursionError, ValueError):
         # The encoder raises ValueError.
         return _ELLIPSIS
@@ -106,9 +106,9 @@ def _cut_text(text: str, chars: int, suffix: str) -> str:
     return text[:chars] + suffix.replace("{truncated_chars}", str(len(text) - chars))
 
 
-def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
+def _fit_value(value: JSONValue, room: int, suffix: str) -> JSONValue:
     """Cut a value to ``room``, which it fits already, or which is at least :data:`_MIN_VALUE`."""
-    if _fits(value, room):
+    if _fits_room(value, room):
         return value
     if isinstance(value, dict):
         return _fit_object(value, room, suffix)
@@ -119,7 +119,7 @@ def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
     return _fit_text(encode_json(value).decode(), room, suffix)
 
 
-def _fits(value: JSONValue, room: int) -> bool:
+def _fits_room(value: JSONValue, room: int) -> bool:
     # A text needs a byte for each character, and two for its quotes: megabytes need not be encoded to know that.
     if isinstance(value, str) and len(value) + 2 > room:
         return False
@@ -155,8 +155,8 @@ def _fit_list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
     if len(sizes) < len(items):
         more.append(_more_items(len(items) - len(sizes)))
         room_inside -= json_size(more[0]) + len(",")
-    shares = _divide(room_inside - len(sizes), sizes)
-    return [*(_fit(item, share, suffix) for item, share in zip(items, shares, strict=False)), *more]
+    shares = _divide_room(room_inside - len(sizes), sizes)
+    return [*(_fit_value(item, share, suffix) for item, share in zip(items, shares, strict=False)), *more]
 
 
 def _more_items(count: int) -> str:
@@ -217,15 +217,15 @@ def _fit_values(
     fields: Mapping[str, JSONValue], sizes: Mapping[str, _FieldSize], room: int, suffix: str
 ) -> dict[str, JSONValue]:
     room_for_values = room - sum(sizes[name].key for name in fields)
-    shares = _divide(room_for_values, [sizes[name].value for name in fields])
-    return {name: _fit(value, share, suffix) for (name, value), share in zip(fields.items(), shares, strict=True)}
+    shares = _divide_room(room_for_values, [sizes[name].value for name in fields])
+    return {name: _fit_value(value, share, suffix) for (name, value), share in zip(fields.items(), shares, strict=True)}
 
 
 def _more_fields(count: int) -> str:
     return f"{count:,} more fields"
 
 
-def _divide(room: int, sizes: Sequence[int]) -> list[int]:
+def _divide_room(room: int, sizes: Sequence[int]) -> list[int]:
     """Divide ``room`` among values of these sizes: small values get their size, the others equal shares."""
     shares = [0] * len(sizes)
     left = len(sizes)

@@ -60,7 +60,7 @@ def fill_summary(
         "artifact_id": ref.id,
         "filename": ref.filename,
     }
-    text = _fill(template, siblings, values)
+    text = _fill_template(template, siblings, values)
     if ref.stored:
         return text
     return f"{text.rstrip('.')}. Note: Binary content not stored."
@@ -113,7 +113,7 @@ def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -
         # GitHub says "none" where it leaves the content out.
         return None
 
-    filename = _fill(rule.filename, siblings, {}) if rule.filename else None
+    filename = _fill_template(rule.filename, siblings, {}) if rule.filename else None
     return BinaryData(encoded, rule.declared_type, None, filename)
 
 
@@ -131,7 +131,7 @@ def _bare_base64(text: str) -> str:
     return text.replace("\r", "").replace("\n", "")
 
 
-def _fill(template: str, siblings: Mapping[str, object], values: Mapping[str, str]) -> str:
+def _fill_template(template: str, siblings: Mapping[str, object], values: Mapping[str, str]) -> str:
     """Replacement is done once: a value of the app is never parsed as a template. A name without a value becomes
     ``unknown name``."""
 

@@ -151,14 +151,14 @@ class Result:
 
     def __repr__(self) -> str:
         places = [*self.artifacts]
-        parts = _count(len(places), "artifact")
+        parts = _number_and_noun(len(places), "artifact")
         if places:
             names = [repr(place[:40]) for place in places[:5]]
             if len(places) > 5:
                 names.append("…")
             parts += f" ({', '.join(names)})"
         if self.warnings:
-            parts += f", {_count(len(self.warnings), 'warning')}"
+            parts += f", {_number_and_noun(len(self.warnings), 'warning')}"
         return f"<Result of {self.capability[:80]}: {parts}>"
 
     def _repr_html_(self) -> str:
@@ -479,7 +479,7 @@ def _file_lines(ref: ArtifactRef) -> list[str]:
     return lines
 
 
-def _count(number: int, noun: str) -> str:
+def _number_and_noun(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

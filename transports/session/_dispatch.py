@@ -495,11 +495,11 @@ class EventDispatcher:
                     self._answer_question(message.id, request), self._tasks, partial(self._refuse_question, message.id)
                 )
             case "connection/lost":
-                self._connection.on_lost(_reason(payload))
+                self._connection.on_lost(_reason_in(payload))
             case "connection/waiting":
-                self._connection.obstacle = _reason(payload)
+                self._connection.obstacle = _reason_in(payload)
             case "connection/restored":
-                spawn(self._connection.on_restored(_reason(payload)), self._tasks)
+                spawn(self._connection.on_restored(_reason_in(payload)), self._tasks)
             case "effect":
                 if isinstance(payload, Effect):
                     self.streams.emit(payload)
@@ -576,5 +576,5 @@ class EventDispatcher:
         spawn(self._send_answer(request_id, refused_answer(f"the client could not answer: {reason}")), self._tasks)
 
 
-def _reason(payload: object) -> str:
+def _reason_in(payload: object) -> str:
     return str(payload.get("reason", "")) if isinstance(payload, Mapping) else ""

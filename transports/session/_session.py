@@ -80,7 +80,7 @@ async def load_modules(modules: Sequence[str], opened: asyncio.Event) -> None:
         load()
 
 
-async def _discover(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
+async def _discover_later(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
     await asyncio.wait((loading,))
     return await discover()
 
@@ -273,7 +273,7 @@ class Session(OpenedHere):
         stack.push_async_callback(cancel_and_wait, (loading,))
         discovery = None
         if self._discover is not None:
-            discovery = asyncio.ensure_future(_discover(loading, self._discover))
+            discovery = asyncio.ensure_future(_discover_later(loading, self._discover))
             stack.push_async_callback(cancel_and_wait, (discovery,))
 
         await stack.enter_async_context(self.transport)
@@ -391,7 +391,7 @@ class Session(OpenedHere):
             await self._events.wait_for_callbacks(call.on_progress)
         except ABPError as error:
             # The caller may cancel before the error is complete.
-            call.fail(_cancellation(call))
+            call.fail(_cancellation_error(call))
             complete_error = await self._completed_error(call, error)
             call.fail(complete_error)
             if not isinstance(complete_error, CallTimeout):
@@ -399,7 +399,7 @@ class Session(OpenedHere):
             # Other errors that were handled on the way are of no use to the caller.
             raise complete_error from complete_error.__cause__
         except asyncio.CancelledError:
-            call.fail(_cancellation(call))
+            call.fail(_cancellation_error(call))
             raise
         finally:
             self._events.end_call(call)
@@ -580,7 +580,7 @@ class Session(OpenedHere):
         return EventStream(self._events.streams)
 
 
-def _cancellation(call: Call) -> CapabilityError:
+def _cancellation_error(call: Call) -> CapabilityError:
     return CapabilityError(f"{call.capability}: cancelled by the client", code="CANCELLED")
 
 

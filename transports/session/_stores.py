@@ -22,7 +22,7 @@ def open_configured_store(
         return open_store(
             settings.store or settings.output_dir if url is None else url,
             max_bytes=settings.max_artifact_bytes,
-            retention=_limited(retention, settings.max_session_bytes),
+            retention=_limited_retention(retention, settings.max_session_bytes),
             audit=settings.audit_log,
             search_index=settings.search_index,
             min_free_bytes=settings.min_free_disk,
@@ -33,7 +33,7 @@ def open_configured_store(
         raise UsageError(f"ABP_STORE: {error.message}") from None
 
 
-def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
+def _limited_retention(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
     """Return a retention in which a session has at most ``max_session_bytes``; ``None`` adds no limit."""
     if max_session_bytes is None:
         return retention

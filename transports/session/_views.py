@@ -272,10 +272,10 @@ def _payload(reply: Message) -> Mapping[str, object]:
 def _is_replayed(transport: Transport) -> bool:
     from ..recording._replay import ReplayTransport  # late: few views are shown from a recording
 
-    return isinstance(_innermost(transport), ReplayTransport)
+    return isinstance(_innermost_transport(transport), ReplayTransport)
 
 
-def _innermost(transport: Transport) -> Transport:
+def _innermost_transport(transport: Transport) -> Transport:
     while isinstance(transport, WrappedTransport):
         transport = transport.wrapped
     return transport
@@ -283,6 +283,6 @@ def _innermost(transport: Transport) -> Transport:
 
 def _pages_for(transport: Transport) -> PageSource:
     """Return the source of pages for views of a transport's tools, a browser of its own by default."""
-    transport = _innermost(transport)
+    transport = _innermost_transport(transport)
     views = getattr(transport, "views", None)
     return views if isinstance(views, PageSource) else PageSource()

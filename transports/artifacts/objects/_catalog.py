@@ -187,9 +187,9 @@ class Bucket:
             reason = _failure_reason(error)
             if isinstance(error, FileNotFoundError) and reason != "NoSuchBucket":
                 raise
-            raise self._unavailable(error, reason, action) from None
+            raise self._unavailable_error(error, reason, action) from None
 
-    def _unavailable(self, error: Exception, reason: str, action: str) -> StoreUnavailable:
+    def _unavailable_error(self, error: Exception, reason: str, action: str) -> StoreUnavailable:
         details = {"store": self.url, "reason": reason}
         if reason == "NoSuchBucket":
             return StoreUnavailable(f"cannot {action}: the bucket of {self.url} does not exist", details=details)
@@ -321,7 +321,7 @@ class Catalog:
         if record is None:
             self._metadata.pop(key, None)
             return None
-        self._remember(record)
+        self._remember_metadata(record)
         return record.metadata
 
     async def content_of(self, key: str) -> str | None:
@@ -332,7 +332,7 @@ class Catalog:
         return metadata.blob if metadata else None
 
     async def write(self, metadata: Metadata) -> None:
-        self._remember(await self._write_object(metadata))
+        self._remember_metadata(await self._write_object(metadata))
         self._used[metadata.id] = metadata.stored
 
     async def remove(self, key: str) -> None:
@@ -359,7 +359,7 @@ class Catalog:
         except ValueError as error:
             raise damaged_metadata(key, error) from error
 
-    def _remember(self, record: Indexed) -> None:
+    def _remember_metadata(self, record: Indexed) -> None:
         self._metadata[record.metadata.id] = record
 
     # --- all artifacts ------------------------------------------------------------------------------------------------
@@ -367,14 +367,14 @@ class Catalog:
     async def all_metadata(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
         """Return the oldest first. Ids of unreadable metadata are added to ``unreadable``."""
         visible: list[Metadata] = []
-        async for page in self._listing():
+        async for page in self._list_pages():
             # An object is read again only if its ETag has changed.
             changed = [key for key, e_tag in page.items() if not self._is_current(key, e_tag)]
             records = await self._read_all(changed, unreadable)
             for key in changed:
                 self._metadata.pop(key, None)
             for record in records:
-                self._remember(record)
+                self._remember_metadata(record)
 
             for key in page:
                 current = self._metadata.get(key)
@@ -414,7 +414,7 @@ class Catalog:
     async def contents(self) -> set[str]:
         return {metadata.blob for metadata in await self.all_metadata(Scope())}
 
-    async def _listing(self) -> AsyncIterator[dict[str, str]]:
+    async def _list_pages(self) -> AsyncIterator[dict[str, str]]:
         """Yield the ETags of the metadata objects in the bucket by their ids, a page at a time."""
         page_size = 1000
         page: dict[str, str] = {}
@@ -469,13 +469,13 @@ class IndexedCatalog(Catalog):
     # --- one artifact -------------------------------------------------------------------------------------------------
 
     async def write(self, metadata: Metadata) -> None:
-        announcement = await self._announce(metadata.id)
+        announcement = await self._announce_change(metadata.id)
         record = await self._write_object(metadata)
-        self._remember(record)
+        self._remember_metadata(record)
         await self._update_index(metadata.id, self._index.put(record, announcement))
 
     async def remove(self, key: str) -> None:
-        announcement = await self._announce(key)
+        announcement = await self._announce_change(key)
         await super().remove(key)
         await self._update_index(key, self._index.remove(key, announcement))
 
@@ -486,7 +486,7 @@ class IndexedCatalog(Catalog):
         with suppress(StoreUnavailable):
             await self._index.touch(key)
 
-    async def _announce(self, key: str) -> int:
+    async def _announce_change(self, key: str) -> int:
         """Announce a change and return the number of the announcement; 0 if the index could not be reached."""
         announcement = await self._update_index(key, self._index.announce(key))
         if announcement is None:
@@ -542,7 +542,7 @@ class IndexedCatalog(Catalog):
         """Correct the rows whose ETag is not that of their object. Return the ids of all objects, and the corrected."""
         listed_ids: set[str] = set()
         wrong_ids: list[str] = []
-        async for page in self._listing():
+        async for page in self._list_pages():
             e_tags = await self._index.e_tags(page.keys())
             changed = [key for key, e_tag in page.items() if not e_tag or e_tags.get(key) != e_tag]
             records = await self._read_all(changed, unreadable)

@@ -400,7 +400,7 @@ class StoreIndex:
         """Create the tables and the number of this store if they are missing. Return whether any was."""
         self._database.lock(cursor, "artifact index")
         # These are the last relations that :func:`table_statements` creates: if both exist, all do.
-        exist = all(self._exists(cursor, name) for name in ("abp_artifacts_1_session", "abp_artifact_changes_2"))
+        exist = all(self._has_relation(cursor, name) for name in ("abp_artifacts_1_session", "abp_artifact_changes_2"))
         if not exist:
             for statement in table_statements(self._database.sorted_text_type):
                 cursor.execute(statement)
@@ -420,7 +420,7 @@ class StoreIndex:
         )
         return True
 
-    def _exists(self, cursor: Cursor, name: str) -> bool:
+    def _has_relation(self, cursor: Cursor, name: str) -> bool:
         cursor.execute(self._database.find_relation, (name,))
         return bool(cursor.fetchall())
 

@@ -250,7 +250,7 @@ class Transfer:
                 self._request_url(target, is_trusted),
                 headers,
                 display_url=target.display_url,
-                guard=self._guard(target),
+                guard=self._guard_for(target),
                 stall_timeout=self.request.stall_timeout,
                 resolver=self.request.resolver,
                 propagate=self.request.propagate and target.origin == self.own_origin,
@@ -279,7 +279,7 @@ class Transfer:
 
     # --- requests and redirects ---------------------------------------------------------------------------------
 
-    def _guard(self, target: Target) -> AddressGuard:
+    def _guard_for(self, target: Target) -> AddressGuard:
         is_own = target.origin == self.own_origin
         addresses = self.own_addresses if is_own else ()
         return AddressGuard(allow_private=self.request.allow_private, app_addresses=addresses)
@@ -364,7 +364,7 @@ class Transfer:
         if total is None:
             return
         if self.request.size is not None and total != self.request.size:
-            raise self._mismatch(display_url, total, f"the server announces {total}")
+            raise self._mismatch_error(display_url, total, f"the server announces {total}")
         if total > self.request.limit:
             raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
 
@@ -468,7 +468,7 @@ class Transfer:
         is_end_certain = (self.representation.framed or decoder is not None) and self.representation.total is None
         if is_end_certain and self.request.size is not None:
             # The body is whole, so the app declared a wrong size, and another attempt would not help.
-            raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
+            raise self._mismatch_error(display_url, self.staged.size, f"{self.staged.size} came")
         raise RetryRequest(self._truncated(display_url, "the body ended early"))
 
     async def _write_decoded(self, decoder: BodyDecoder, chunk: bytes, display_url: str, expected: int | None) -> None:
@@ -486,7 +486,7 @@ class Transfer:
         exceeds_part = end is not None and size > end
         if exceeds_file or exceeds_part:
             if self.request.size is not None and size > self.request.size:
-                raise self._mismatch(display_url, size, f"more than {self.request.size} came")
+                raise self._mismatch_error(display_url, size, f"more than {self.request.size} came")
             error = self._truncated(display_url, "the server continued with more than it announced")
             await self._restart()
             raise RetryRequest(error)
@@ -510,7 +510,7 @@ class Transfer:
             details={"url": display_url, "encoding": coding[:40]},
         )
 
-    def _mismatch(self, display_url: str, actual: int, observation: str) -> SizeMismatch:
+    def _mismatch_error(self, display_url: str, actual: int, observation: str) -> SizeMismatch:
         return SizeMismatch(
             f"{display_url}: the app declared {self.request.size} bytes and {observation}; nothing was stored",
             details={"url": display_url, "declared": self.request.size, "actual": actual},

@@ -195,7 +195,7 @@ async def _run_jobs(
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
 
-    with draining(partial(loop.call_soon_threadsafe, _drain, engine)) as signalled, progress:
+    with draining(partial(loop.call_soon_threadsafe, _drain_engine, engine)) as signalled, progress:
         updating = start_task(progress.keep_updating())
         try:
             async with _serving_metrics(metrics):
@@ -210,7 +210,7 @@ async def _run_jobs(
     return _exit_status(await ledger.counts()), browsers
 
 
-def _drain(engine: Engine) -> None:
+def _drain_engine(engine: Engine) -> None:
     engine.drain()
     print_note("no more jobs are started; running jobs may end (repeat to stop at once)", always=True)
 

@@ -68,14 +68,14 @@ class _LazyGroup(typer.core.TyperGroup):
         if cmd_name in COMMANDS:
             return load_command(cmd_name)
         # The error for the unknown name suggests similar ones of these.
-        self.commands = _listing().commands
+        self.commands = _group_of_names().commands
         return None
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Complete an option, or the name of a command without importing it."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        listing = _listing()
+        listing = _group_of_names()
         return listing.shell_complete(typer.Context(listing), incomplete)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -83,7 +83,7 @@ class _LazyGroup(typer.core.TyperGroup):
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
 
 
-def _listing() -> typer.core.TyperGroup:
+def _group_of_names() -> typer.core.TyperGroup:
     """Return a group with the names and the help of all commands, and nothing to run."""
     return typer.core.TyperGroup(
         commands=[typer.core.TyperCommand(name, help=command.help) for name, command in COMMANDS.items()]

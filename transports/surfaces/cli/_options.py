@@ -50,7 +50,7 @@ def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
     @wraps(command)
     def run(**values: Any) -> R:
         arguments = {
-            name: _gather(name, parameter.annotation, values) for name, parameter in signature.parameters.items()
+            name: _gather_value(name, parameter.annotation, values) for name, parameter in signature.parameters.items()
         }
         return command(**arguments)
 
@@ -69,11 +69,11 @@ def _spread(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
         yield from _spread(parameter.replace(name=field.name, default=field.default, annotation=hints[field.name]))
 
 
-def _gather(name: str, annotation: Any, values: Mapping[str, Any]) -> Any:
+def _gather_value(name: str, annotation: Any, values: Mapping[str, Any]) -> Any:
     if not is_dataclass(annotation):
         return values[name]
     hints = get_type_hints(annotation, include_extras=True)
-    return annotation(**{field: _gather(field, hint, values) for field, hint in hints.items()})  # type: ignore[operator]
+    return annotation(**{field: _gather_value(field, hint, values) for field, hint in hints.items()})  # type: ignore[operator]
 
 
 def resolve_cdp_url(attach: bool, cdp_url: str | None) -> str | None:

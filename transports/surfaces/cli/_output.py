@@ -220,7 +220,7 @@ def print_json(document: Mapping[str, object]) -> None:
     if not _has_stdout() or _printed:
         return
     try:
-        data = _encode(document)
+        data = _encode_plainly(document)
     except UnicodeEncodeError:
         # A path may hold bytes that are not UTF-8, which this writes as escapes.
         data = _plain_bytes(json.dumps(document).encode())
@@ -231,10 +231,10 @@ def print_json(document: Mapping[str, object]) -> None:
 def print_event(document: Mapping[str, object]) -> None:
     """Print one JSON line of a command that prints several, such as events."""
     if _has_stdout():
-        _write_stdout(sys.stdout.buffer, _encode(document) + b"\n")
+        _write_stdout(sys.stdout.buffer, _encode_plainly(document) + b"\n")
 
 
-def _encode(document: Mapping[str, object]) -> bytes:
+def _encode_plainly(document: Mapping[str, object]) -> bytes:
     from ...protocol._strict_json import encode_json  # late: its encoder takes 10 ms to load
 
     return _plain_bytes(encode_json(document))

@@ -239,12 +239,10 @@ async def _serve_bridge_http(
     with _needing_mcp_sdk("abp mcp"):
         from ..mcp._http import serve_http  # late: stdin and stdout need no web server
 
-    def print_address(url: str) -> None:
-        if public_url:
-            url = f"{public_url}/mcp"
-        _print_address(url)
-
-    await serve_http(bridge, *address, users, print_address, connections=connections)
+    public_address = f"{public_url}/mcp" if public_url else ""
+    await serve_http(
+        bridge, *address, users, lambda url: _print_address(public_address or url), connections=connections
+    )
 
 
 def _parse_tokens(tokens: str | None) -> dict[str, str]:

@@ -99,7 +99,7 @@ class PictureHosts:
         canonical_host, canonical_port = _host_and_port(f"http://{url_host(host)}:{port}")
         _require_allowed(canonical_host, canonical_port, self._allowed, self._blocked)
 
-        addresses = await _resolve(canonical_host, canonical_port)
+        addresses = await _resolve_host(canonical_host, canonical_port)
         # A blocked address stays blocked under any name.
         for address in addresses:
             _require_allowed(canonical_address(address) or address, canonical_port, ("*",), self._blocked)
@@ -126,7 +126,7 @@ class PictureHosts:
         return []
 
 
-async def _resolve(host: str, port: int) -> list[str]:
+async def _resolve_host(host: str, port: int) -> list[str]:
     try:
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:

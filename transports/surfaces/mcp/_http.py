@@ -339,7 +339,7 @@ async def serve_app(
     is served. A user may have ``max_sessions`` with a handshake (100 by default)."""
     if connections is None:
         connections = Connections()
-    with _listen(host, port) as listening:
+    with _open_socket(host, port) as listening:
         bound_port = listening.getsockname()[1]
         url = f"http://{url_host(host)}:{bound_port}{PATH}"
 
@@ -363,7 +363,7 @@ async def serve_app(
             await asyncio.shield(serving)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _open_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
@@ -594,12 +594,12 @@ class ScopeChallenge:
                     connection = Headers(scope=scope).get(_SESSION, "")
                     self.check(str(name), members_of(params.get("arguments")), connection)
         except UsageError as error:
-            return self._challenge(error)
+            return self._challenge_response(error)
         except ProtocolError:
             pass  # the server reports the invalid request
         return None
 
-    def _challenge(self, error: UsageError) -> JSONResponse:
+    def _challenge_response(self, error: UsageError) -> JSONResponse:
         scopes = error.details["scopes"]
         assert isinstance(scopes, list)
         parts = [

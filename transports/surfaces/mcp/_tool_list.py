@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from ._users import User
 
 
-def _text(description: str) -> dict[str, object]:
+def _string(description: str) -> dict[str, object]:
     return {"type": "string", "description": description}
 
 
-def _flag(description: str) -> dict[str, object]:
+def _boolean(description: str) -> dict[str, object]:
     return {"type": "boolean", "description": description}
 
 
-_SESSION = _text("Session of the app, as abp_connect named it; not needed with a single app.")
+_SESSION = _string("Session of the app, as abp_connect named it; not needed with a single app.")
 #: Schema of `files` of abp_call.
 _FILES = {
     "type": "array",
@@ -56,11 +56,11 @@ _FILES = {
         "type": "object",
         "properties": {
             "param": {"type": "string"},
-            "name": _text("File name that the app sees."),
+            "name": _string("File name that the app sees."),
             "mime_type": {"type": "string"},
-            "content": _text("The bytes as base64."),
-            "artifact": _text("Id of an artifact, instead of content."),
-            "path": _text("A file on the bridge's machine, if it allows that."),
+            "content": _string("The bytes as base64."),
+            "artifact": _string("Id of an artifact, instead of content."),
+            "path": _string("A file on the bridge's machine, if it allows that."),
         },
         "oneOf": [{"required": ["content"]}, {"required": ["artifact"]}, {"required": ["path"]}],
         "additionalProperties": False,
@@ -81,7 +81,7 @@ _BRIEF_FILES = {
     },
 }
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
-_CALL = _text("Id of the call, as abp_call or abp_status named it.")
+_CALL = _string("Id of the call, as abp_call or abp_status named it.")
 
 _LENGTH = {
     "anyOf": [{"type": "string"}, {"type": "number"}],
@@ -95,7 +95,7 @@ def _options(**properties: object) -> dict[str, object]:
 
 
 _PDF_OPTIONS = _options(
-    format=_text("A4 (the default), Letter, …"),
+    format=_string("A4 (the default), Letter, …"),
     landscape={"type": "boolean"},
     scale={"type": "number"},
     print_background={"type": "boolean"},
@@ -109,7 +109,7 @@ _NUMBER = {"type": "number"}
 _SIDE = {"type": "integer", "minimum": 1}
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
 _SCREENSHOT_OPTIONS = _options(
-    full_page=_flag("All of the page, not only what is in view."),
+    full_page=_boolean("All of the page, not only what is in view."),
     clip={
         **_options(x=_NUMBER, y=_NUMBER, width=_NUMBER, height=_NUMBER),
         "required": ["x", "y", "width", "height"],
@@ -122,7 +122,7 @@ _SCREENSHOT_OPTIONS = _options(
 )
 
 
-def _hints(*, read_only: bool = False, idempotent: bool = False, open_world: bool = False) -> ToolAnnotations:
+def _annotations(*, read_only: bool = False, idempotent: bool = False, open_world: bool = False) -> ToolAnnotations:
     return ToolAnnotations(
         read_only_hint=read_only,
         destructive_hint=False,
@@ -145,36 +145,38 @@ def _tool(
 
 
 #: Hints of read-only tools of the bridge.
-_LOOKUP = _hints(read_only=True, idempotent=True)
+_LOOKUP = _annotations(read_only=True, idempotent=True)
 _TOOLS = (
     _tool(
         "abp_connect",
         "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool. Of an "
         "app that is open already, the open session.",
         {
-            "url": _text("http(s):// address of the app's page, or ws(s):// of its socket."),
-            "name": _text("Instead of url: an app that the operator has described; abp_status lists them."),
-            "extensionPath": _text("Instead of url: folder of an unpacked Chrome extension that the user has allowed."),
-            "extensionId": _text("Instead of url: id of a Chrome extension that the user has allowed."),
-            "abpPage": _text(f"Page of the extension that speaks ABP ({EXTENSION_PAGE})."),
+            "url": _string("http(s):// address of the app's page, or ws(s):// of its socket."),
+            "name": _string("Instead of url: an app that the operator has described; abp_status lists them."),
+            "extensionPath": _string(
+                "Instead of url: folder of an unpacked Chrome extension that the user has allowed."
+            ),
+            "extensionId": _string("Instead of url: id of a Chrome extension that the user has allowed."),
+            "abpPage": _string(f"Page of the extension that speaks ABP ({EXTENSION_PAGE})."),
             "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
             "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
             "headless": {"type": "boolean"},
-            "new": _flag("Open another session of an app that is open already (false)."),
+            "new": _boolean("Open another session of an app that is open already (false)."),
             "timeout": _SECONDS,
         },
-        hints=_hints(open_world=True),
+        hints=_annotations(open_world=True),
     ),
     _tool(
         "abp_call",
         "Call a capability of a connected app. Whatever it produces is kept as artifacts; the answer says where.",
         {
-            "capability": _text("Its name, such as export.pdf."),
+            "capability": _string("Its name, such as export.pdf."),
             "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
             "files": _FILES,
             "session": _SESSION,
             "timeout": _SECONDS,
-            "detach": _flag("For a long call: return its id at once; abp_result has its result."),
+            "detach": _boolean("For a long call: return its id at once; abp_result has its result."),
         },
         "capability",
     ),
@@ -199,7 +201,7 @@ _TOOLS = (
         "Cancel a call that was made with `detach`.",
         {"call": _CALL},
         "call",
-        hints=_hints(idempotent=True),
+        hints=_annotations(idempotent=True),
     ),
     _tool(
         "abp_status",
@@ -211,27 +213,27 @@ _TOOLS = (
         "abp_disconnect",
         "Disconnect an app. Its artifacts stay.",
         {"session": _SESSION},
-        hints=_hints(idempotent=True),
+        hints=_annotations(idempotent=True),
     ),
     _tool(
         "abp_render_to_pdf",
         "Print HTML as a PDF with the browser of a connected app. It has no network: use `data:` URLs.",
         {"html": {"type": "string"}, "options": _PDF_OPTIONS, "session": _SESSION, "timeout": _SECONDS},
         "html",
-        hints=_hints(),
+        hints=_annotations(),
     ),
     _tool(
         "abp_screenshot",
         "A picture of a connected app's page, or of any page on the web with `url`.",
         {
-            "url": _text("http(s):// address of a page, instead of an app's."),
+            "url": _string("http(s):// address of a page, instead of an app's."),
             "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (1280 with `url`)."},
             "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (800 with `url`)."},
             "options": _SCREENSHOT_OPTIONS,
             "session": _SESSION,
             "timeout": _SECONDS,
         },
-        hints=_hints(read_only=True, open_world=True),
+        hints=_annotations(read_only=True, open_world=True),
     ),
     _tool(
         "abp_open_view",
@@ -239,9 +241,9 @@ _TOOLS = (
         "tools that the view registers become tools; the answer has its session. abp_screenshot with that session is "
         "a picture of it, abp_status says what it asked of its user, abp_disconnect closes it.",
         {
-            "capability": _text("Its name; abp_status marks those with a view."),
+            "capability": _string("Its name; abp_status marks those with a view."),
             "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
-            "picture": _flag("Add a picture of the view to the answer (false)."),
+            "picture": _boolean("Add a picture of the view to the answer (false)."),
             "theme": {"type": "string", "enum": ["light", "dark"]},
             "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (900)."},
             "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (700)."},
@@ -255,7 +257,7 @@ _TOOLS = (
         "List the artifacts of calls, newest first, with flags: `large_file_warning` (large for a context) and "
         "`auto_read_safe` (may be read without asking).",
         {
-            "session": _text("Only those of this session."),
+            "session": _string("Only those of this session."),
             "offset": _OFFSET,
             "limit": {"type": "integer", "minimum": 1, "maximum": 100},
         },
@@ -266,11 +268,11 @@ _TOOLS = (
         "Read a slice of an artifact: text without hidden and control characters, anything else as base64. The first "
         "part of the answer is JSON with the range of bytes in the second, and the `next_offset` to continue at.",
         {
-            "id": _text("Id of the artifact, with or without artifact:// before it."),
+            "id": _string("Id of the artifact, with or without artifact:// before it."),
             "offset": {**_OFFSET, "description": "Byte to begin with (0)."},
             "length": {**_OFFSET, "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
-            "text": _flag("Of a PDF: its text instead of its bytes."),
-            "path": _text("Write all of it to this new file on the bridge's machine instead, if it allows that."),
+            "text": _boolean("Of a PDF: its text instead of its bytes."),
+            "path": _string("Write all of it to this new file on the bridge's machine instead, if it allows that."),
         },
         "id",
         hints=_LOOKUP,
@@ -288,7 +290,7 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
     tools = dict(FIXED_TOOLS)
     if options.export_roots:
         tools["abp_read_artifact"] = tools["abp_read_artifact"].model_copy(
-            update={"annotations": _hints(idempotent=True)}
+            update={"annotations": _annotations(idempotent=True)}
         )
     if not options.enable_file_tools:
         schema = dict(tools["abp_call"].input_schema)

@@ -283,11 +283,11 @@ class Subscribers:
 
     def tools_changed(self) -> None:
         """Announce changed lists of tools and of prompts, which come from the same apps, to all clients."""
-        self._announce(ToolsListChanged(), ServerSession.send_tool_list_changed, self._clients)
-        self._announce(PromptsListChanged(), ServerSession.send_prompt_list_changed, self._clients)
+        self._announce_change(ToolsListChanged(), ServerSession.send_tool_list_changed, self._clients)
+        self._announce_change(PromptsListChanged(), ServerSession.send_prompt_list_changed, self._clients)
 
     def resources_changed(self) -> None:
-        self._announce(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._clients)
+        self._announce_change(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._clients)
 
     def _store_changed(self, change: StoreChange) -> None:
         """Announce stored and removed artifacts. One with the same id always has the same content."""
@@ -301,7 +301,7 @@ class Subscribers:
 
     def resource_updated(self, uri: str) -> None:
         keys = [key for key, client in self._clients.items() if uri in client.uris]
-        self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
+        self._announce_change(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
 
     async def log(self, level: types.LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
         """Send ``data`` to the client of the request ``ctx``, or without a request to all clients with a handshake.
@@ -316,24 +316,24 @@ class Subscribers:
             return
 
         for key in [key for key in self._clients if self._wants_level(key, level)]:
-            await self._notify(key, lambda session: session.send_notification(message))
+            await self._notify_client(key, lambda session: session.send_notification(message))
 
     def _wants_level(self, key: str, level: types.LoggingLevel) -> bool:
         least_severe_first: tuple[str, ...] = get_args(types.LoggingLevel)
         client = self._clients.get(key)
         return client is None or least_severe_first.index(level) >= least_severe_first.index(client.level)
 
-    def _announce(
+    def _announce_change(
         self, event: ServerEvent, send: Callable[[ServerSession], Coroutine[object, object, None]], keys: Iterable[str]
     ) -> None:
         async def publish(keys: list[str]) -> None:
             await self._bus.publish(event)
             for key in keys:
-                await self._notify(key, send)
+                await self._notify_client(key, send)
 
         spawn(publish(list(keys)), self._tasks)
 
-    async def _notify(self, key: str, send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
+    async def _notify_client(self, key: str, send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
         client = self._clients.get(key)
         if client is None:
             return

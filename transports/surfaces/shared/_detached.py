@@ -393,7 +393,7 @@ class DetachedCalls:
                 work.close()
             if isinstance(error, asyncio.CancelledError):
                 # The transaction goes on in its thread, so the record must get an end.
-                event = CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability))
+                event = CallFinished(record.id, record.capability, 0.0, None, _cancelled_error(record.capability))
                 await wait_despite_cancel(asyncio.ensure_future(self._save_outcome(record, event)))
             raise
 
@@ -414,7 +414,7 @@ class DetachedCalls:
         except ABPError as raised:
             error = raised
         except asyncio.CancelledError:
-            error = _cancelled(capability)
+            error = _cancelled_error(capability)
         except Exception as raised:
             logger.exception("the call of %s failed", capability)
             error = ABPError(f"this should not have happened ({type(raised).__name__}); the log has more")
@@ -500,7 +500,7 @@ async def _convert_answer(event: CallFinished, content: MakeContent | None) -> b
         return None
 
 
-def _cancelled(capability: str) -> CapabilityError:
+def _cancelled_error(capability: str) -> CapabilityError:
     error = CapabilityError(f"{capability}: cancelled", code="CANCELLED")
     error.cancelled = True
     return error

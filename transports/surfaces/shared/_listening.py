@@ -152,7 +152,7 @@ class Connections:
             if not self._waiting:
                 return False
             longest_waiting = next(iter(self._waiting))
-            self._abort(longest_waiting)
+            self._abort_connection(longest_waiting)
 
         self._open.add(connection)
         self._wait_for_head(connection)
@@ -162,7 +162,7 @@ class Connections:
         self._open.discard(connection)
         self._stop_waiting(connection)
 
-    def _abort(self, connection: _Connection) -> None:
+    def _abort_connection(self, connection: _Connection) -> None:
         connection.transport.abort()
         self.remove(connection)
 
@@ -184,7 +184,7 @@ class Connections:
         if is_reading:
             self._wait_for_head(connection)
         else:
-            self._abort(connection)
+            self._abort_connection(connection)
 
 
 class _Connection(asyncio.Protocol):

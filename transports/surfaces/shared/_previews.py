@@ -227,7 +227,7 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
     _require_readable_pdf("text", ref)
     document = await _read_pdf_text(await store.get(ref), 10_000_000)
     if document is None:
-        raise _unreadable("text", ref)
+        raise _unreadable_error("text", ref)
     return document.text
 
 
@@ -246,7 +246,7 @@ async def read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, max_
     data = await store.get(ref)
     document = await _read_pdf_text(data, max_chars, number)
     if document is None:
-        raise _unreadable("page", ref)
+        raise _unreadable_error("page", ref)
     if not document.pages_read:
         raise UsageError(f"page: {ref.filename} has {document.pages} pages; the first is 1")
 
@@ -285,7 +285,7 @@ def _require_readable_pdf(argument: str, ref: ArtifactRef) -> None:
         )
 
 
-def _unreadable(argument: str, ref: ArtifactRef) -> UsageError:
+def _unreadable_error(argument: str, ref: ArtifactRef) -> UsageError:
     reason = "it cannot be read"
     if importlib.util.find_spec("pypdfium2") is None:
         reason = "pypdfium2 is needed: pip install 'abp-transports[pdf]'"

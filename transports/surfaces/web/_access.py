@@ -255,7 +255,7 @@ class Access:
         if kind == "scope":
             return Visitor(_decode_scope(subject), expires_at=expires_at)
         for token, visitor in self._tokens.items():
-            if _digest(token) == subject:
+            if _token_digest(token) == subject:
                 return visitor
         return None
 
@@ -287,7 +287,7 @@ class Access:
         # As `_holder_of_cookie` reads it.
         holder = f"scope {_encode_scope(visitor.scope)}"
         if token in self._tokens:
-            holder = f"token {_digest(token)}"
+            holder = f"token {_token_digest(token)}"
 
         response = web.Response(status=204)
         response.set_cookie(
@@ -324,7 +324,7 @@ class Access:
         return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
-def _digest(token: str) -> str:
+def _token_digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 

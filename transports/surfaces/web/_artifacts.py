@@ -121,7 +121,7 @@ class ArtifactRoutes:
             oldest_first = await search(store, query["text"])
         else:
             oldest_first = await self._list_cached(store)
-        return [ref for ref in reversed(oldest_first) if _matches(ref, query)]
+        return [ref for ref in reversed(oldest_first) if _matches_query(ref, query)]
 
     async def _list_cached(self, store: ArtifactStore) -> list_[ArtifactRef]:
         """List ``store``, a part of the whole store, whose listing is cached until it changes: listing 2,000 artifacts
@@ -179,7 +179,7 @@ class ArtifactRoutes:
         return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
-def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
+def _matches_query(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
     capability = ref.source.get("capability", "")
     if query.get("capability") and capability != query["capability"]:
         return False

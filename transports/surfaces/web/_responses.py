@@ -359,7 +359,7 @@ def _last_modified(ref: ArtifactRef) -> datetime | None:
 def _precondition_failed(request: web.Request, sha256: str, modified: datetime | None) -> bool:
     """Check ``If-Match`` (strong comparison) or ``If-Unmodified-Since``."""
     if request.if_match is not None:
-        return not any(_matches(tag, sha256) and not tag.is_weak for tag in request.if_match)
+        return not any(_tag_matches(tag, sha256) and not tag.is_weak for tag in request.if_match)
     since = request.if_unmodified_since
     return since is not None and modified is not None and modified > since
 
@@ -367,12 +367,12 @@ def _precondition_failed(request: web.Request, sha256: str, modified: datetime |
 def _not_modified(request: web.Request, sha256: str, modified: datetime | None) -> bool:
     """Check ``If-None-Match`` (weak comparison) or ``If-Modified-Since``."""
     if request.if_none_match is not None:
-        return any(_matches(tag, sha256) for tag in request.if_none_match)
+        return any(_tag_matches(tag, sha256) for tag in request.if_none_match)
     since = request.if_modified_since
     return since is not None and modified is not None and modified <= since
 
 
-def _matches(tag: ETag, sha256: str) -> bool:
+def _tag_matches(tag: ETag, sha256: str) -> bool:
     return tag.value in (sha256, "*")
 
 

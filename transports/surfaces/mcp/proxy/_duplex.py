@@ -89,7 +89,7 @@ class Duplex:
             return
         if self._exchange.roots.consume(message):
             return
-        if message.method == "notifications/cancelled" and await self._cancel(message):
+        if message.method == "notifications/cancelled" and await self._cancel_request(message):
             return
         await self._to_server(message.raw)
 
@@ -162,7 +162,7 @@ class Duplex:
         self._exchange.add_request(message)
         await self._to_server(message.raw)
 
-    async def _cancel(self, message: Message) -> bool:
+    async def _cancel_request(self, message: Message) -> bool:
         """Return ``False`` for a request that the server has already."""
         key = key_or_none(message.params.request_id)
         if key is None:

@@ -193,7 +193,7 @@ class _Rewriting:
                 if replacement is not None:
                     return replacement
         except (ABPError, ValueError) as error:
-            self._warn(place, error)
+            self._warn_of(place, error)
         return [item]
 
     async def _replace_block(self, place: str, block: dict[str, object]) -> list[object] | None:
@@ -301,7 +301,7 @@ class _Rewriting:
         try:
             return await self._store_binary(place, BinaryData(block_content(text), mime_type, None, filename))
         except BadEncoding as error:
-            self._warn(place, error)
+            self._warn_of(place, error)
             return await self._store_artifact(place, [_utf8(text)], "text/plain", None)
 
     async def _store_text(
@@ -319,7 +319,7 @@ class _Rewriting:
         ref = await self._store_artifact(place, [_utf8(text)], mime_type or "text/plain", filename)
         lines = text.count("\n") + 1
         shape = f"{len(text):,} characters, {lines:,} lines"
-        return _preview(text[:_PREVIEW_BYTES], shape, ref), [ref]
+        return _preview_text(text[:_PREVIEW_BYTES], shape, ref), [ref]
 
     async def _store_json_text(
         self, place: str, text: str, tree: object, mime_type: str | None, filename: str | None
@@ -335,7 +335,7 @@ class _Rewriting:
         shown = encode_json(preview).decode()
         if self._options.json_previews:
             return shown, refs
-        return _preview(shown, _describe_shape(tree_without_files), ref), refs
+        return _preview_text(shown, _describe_shape(tree_without_files), ref), refs
 
     def _preview_bytes(self) -> int:
         return max(MIN_BYTES, min(_PREVIEW_BYTES, self._limit))
@@ -356,7 +356,7 @@ class _Rewriting:
             try:
                 refs[path] = await self._store_binary(full_place, binary)
             except BadEncoding as error:
-                self._warn(field, error)
+                self._warn_of(field, error)
 
         references = {path: _describe_refs([ref]) for path, ref in refs.items()}
         return replace_values(tree, references), [*refs.values()]
@@ -392,7 +392,7 @@ class _Rewriting:
                     refs += stored_refs
             return msgspec.Raw(encoded), self._links(refs, {})
         except (ABPError, ValueError) as error:
-            self._warn("structuredContent", error)
+            self._warn_of("structuredContent", error)
             return content, []
 
     async def _replace_long_texts(self, tree: object) -> tuple[object, list[ArtifactRef]]:
@@ -462,7 +462,7 @@ class _Rewriting:
 
     # --- storing ------------------------------------------------------------------------------------------------------
 
-    def _warn(self, place: str, error: Exception) -> None:
+    def _warn_of(self, place: str, error: Exception) -> None:
         reason = error.message if isinstance(error, ABPError) else str(error)
         self._warnings.append(f"{place}: {reason[:300]}")
 
@@ -499,7 +499,7 @@ def _describe_refs(refs: Sequence[ArtifactRef]) -> str:
     return ", ".join(f"{ref.uri} ({ref.mime_type}, {ref.size_bytes:,} bytes)" for ref in refs)
 
 
-def _preview(beginning: str, shape: str, ref: ArtifactRef) -> str:
+def _preview_text(beginning: str, shape: str, ref: ArtifactRef) -> str:
     return f"{beginning}\n… ({shape}; the whole is {_describe_refs([ref])})"
 
 
