@@ -93,7 +93,7 @@ def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> p
         file,
         # pyarrow refuses a row that is longer than a block.
         read_options=csv.ReadOptions(block_size=LIMITS.line_bytes),
-        # It looks for line breaks in quotes only if it is asked to.
+        # pyarrow looks for line breaks in quotes only if it is asked to.
         parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
     )
     _check_memory(ref, table.nbytes)

@@ -286,7 +286,7 @@ class AuditLog:
             raise self._audit_error("no space is left")
 
     def _open_log(self) -> int:
-        # It is opened for each line, so that a rotated log does not go on growing unseen.
+        # The log is opened for each line, so that a rotated log does not go on growing unseen.
         try:
             return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
@@ -569,7 +569,7 @@ class ArtifactStore(ABC):
             except Corrupt as error:
                 problems.append(Problem("content", ref.id, error.message))
             except ArtifactNotFound:
-                # It was deleted meanwhile.
+                # The artifact was deleted meanwhile.
                 continue
         return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), (*problems, *own_problems))
 

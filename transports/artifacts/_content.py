@@ -248,7 +248,7 @@ class Follower:
         self._synced = 0
         self._sync_error: OSError | None = None
         self._stopping = Event()
-        # It is not a thread of the pool: the writers of the file need those.
+        # Not a thread of the pool: the writers of the file need those.
         self._thread = Thread(target=self._follow_file, name="abp-follow", daemon=True)
         self._thread.start()
 

@@ -255,7 +255,7 @@ class NoneStore(ArtifactStore):
             raise UsageError(f"max_inline_preview must be between 0 and 1,000 characters, not {max_inline_preview!r}")
         super().__init__(max_bytes=max_bytes, audit=audit)
         self._max_inline_preview = max_inline_preview
-        # It is a list, because all views of the store share it.
+        # A list, because all views of the store share it.
         self._warned = [] if warns else [True]
 
     def __repr__(self) -> str:

@@ -471,7 +471,7 @@ class Runner:
             else:
                 written_count = await self._ledger.settle(ended)
         except BaseException:
-            # They are written again when the run ends: known outcomes must not become unknown.
+            # These outcomes are written again when the run ends: they must not become unknown.
             self._ended[:0] = ended
             raise
 

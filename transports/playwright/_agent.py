@@ -415,7 +415,7 @@ class PageAgent(Agent):
         try:
             kind, payload = parse_event(text)
         except ProtocolError as error:
-            # There is no call that could raise it.
+            # No call could raise the error.
             level = logging.DEBUG if self._has_warned else logging.WARNING
             logger.log(level, "an event is ignored: %s", error.message)
             self._has_warned = True
@@ -465,7 +465,7 @@ class PageAgent(Agent):
         """Fail the calls under way and later ones. Only the first error counts."""
         if not self.lost.done():
             reason = self._on_loss(error)
-            # It may have called this method, as it notifies all sessions of the browser.
+            # on_loss() may have called this method, as it notifies all sessions of the browser.
             if not self.lost.done():
                 self.lost.set_result(reason)
 

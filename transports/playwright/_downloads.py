@@ -354,7 +354,7 @@ class CdpDownloads:
     def _on_started(self, event: dict[str, Any]) -> None:
         """Tell our own downloads, known by their name, from those of the app."""
         guid = event["guid"]
-        # Without an ending that the browser has added.
+        # The browser may have added an ending.
         name = event["suggestedFilename"][:_NAME_LENGTH]
         saving = self._saving
         if saving is not None and saving.name == name and not saving.begun.done():
@@ -367,7 +367,7 @@ class CdpDownloads:
                 saving.guid = guid
                 saving.begun.set_result(None)
         elif name in self._given_up:
-            # It was too slow to begin, or its call was cancelled.
+            # The download was too slow to begin, or its call was cancelled.
             self.cancel_in_background(guid, self._given_up.pop(name))
         else:
             self.on_app_download(event, self._folder)
@@ -685,7 +685,7 @@ class AppDownloads:
                 with contextlib.suppress(TransportError):
                     await self._downloads.cancel(guid, folder)
             elif not end.cancelled():
-                # Read, so that asyncio does not log it as an exception that was never retrieved.
+                # Read the exception, so that asyncio does not log it as never retrieved.
                 end.exception()
 
         # The folder stays until the end of the session, in which the page may be opened again many times.

@@ -454,7 +454,7 @@ class EffectTracker:
 
         # Read in any case: otherwise asyncio would log it, though users of the outcome read it from the task.
         error = task.exception()
-        # Those of Playwright are expected, as pages go away.
+        # Playwright's errors are expected, as pages go away.
         if error is not None and not isinstance(error, (ABPError, Error)):
             logger.error("a side effect of the app could not be handled", exc_info=error)
 
@@ -687,7 +687,7 @@ class Windows:
                         await self._capture_content(window, url)
                         window.shown = url
                         return
-                # It went elsewhere meanwhile.
+                # The window went elsewhere meanwhile.
                 await asyncio.sleep(_LOOK_INTERVAL)
         finally:
             self._tracker.mark_begun(expected)
@@ -698,9 +698,9 @@ class Windows:
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
             if window.is_unfinished:
-                # Its server, or a busy browser that starts its viewer, may take more than two seconds.
+                # The server, or a busy browser that starts its viewer, may take more than two seconds.
                 expected.until = max(expected.until, followed_at + LOAD_TIMEOUT)
-            # In this order: is_loading may change while the page is asked.
+            # is_loading comes last, since it may change while the page is asked.
             if window.page.url and not await window.is_blank() and not window.is_loading:
                 return
 

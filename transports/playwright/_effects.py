@@ -404,7 +404,7 @@ class PageEffects:
             self.tracker.mark_begun(effect)
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
-            # It may have been given up, as its server was slow.
+            # This download may have been given up, as its server was slow.
             call.given_up = max(call.given_up - 1, 0)
         return is_recorded
 

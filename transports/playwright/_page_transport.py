@@ -299,7 +299,7 @@ class PageTransport(Transport):
             tab.set_permissions(agent, self._permissions),
             tab.keep_active(agent),
         )
-        # Read, so that asyncio does not log the exception if the app fails to load first.
+        # Read the exception, so that asyncio does not log it if the app fails to load first.
         preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._page_stack.push_async_callback(cancel_and_wait, (preparing,))
         # Turns of the event loop in which these tasks, and those that they begin, send their commands.

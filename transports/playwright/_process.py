@@ -277,13 +277,13 @@ class Remote:
         if self.is_server:
             advice = "start one of the same version of Playwright with `playwright run-server`"
         elif reason.startswith("within"):
-            # Its user may have to agree, and Playwright waits for every tab to respond.
+            # The browser's user may have to agree, and Playwright waits for every tab to respond.
             advice = (
                 "if one runs there, allow the connection if it asks, and wake or close its tabs that sleep or hang; "
                 f"otherwise {advice}"
             )
         elif any(status in reason for status in ("status 500", "HTTP 500")):
-            # It refuses all names but localhost, such as those of containers.
+            # Chromium refuses all names but localhost, such as those of containers.
             advice = f"if one runs there under another name than localhost, give its IP address; otherwise {advice}"
         elif any(status in reason for status in ("status 404", "HTTP 404")):
             # Debugging that is allowed at chrome://inspect has no HTTP.

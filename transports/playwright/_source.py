@@ -106,7 +106,7 @@ class Tab:
         if browser is None:
             return PlaywrightDownloads(asyncio.Semaphore(1))
         if browser.attached and browser.engine == "chromium":
-            # It keeps the download settings of its user. A stream over CDP, the next rung, needs no settings.
+            # This browser keeps its user's download settings. A stream over CDP, the next rung, needs no settings.
             return None
         if browser.engine != "chromium" or agent.channel.cdp is None:
             return PlaywrightDownloads(browser.download_slots)
@@ -375,7 +375,7 @@ async def open_or_close(opening: Coroutine[Any, Any, PageOrContext]) -> PageOrCo
 
 
 async def _close_when_open(opening: Awaitable[Page | BrowserContext]) -> None:
-    # Also the error of an opening that has failed.
+    # Whatever the opening raised, too.
     with contextlib.suppress(Exception):
         await close_quietly(await opening)
 
@@ -388,7 +388,7 @@ async def close_quietly(page_or_context: Page | BrowserContext) -> None:
     """
 
     async def close() -> None:
-        # Also the error of a driver that has ended.
+        # Whatever an ended driver raises, too.
         with contextlib.suppress(Exception):
             if isinstance(page_or_context, async_api.Page):
                 await _close_page(page_or_context)

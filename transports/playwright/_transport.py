@@ -262,7 +262,7 @@ class TopPageTransport(PageTransport):
         while True:
             in_frames = self._frames is not None and self._frames.have_had_tools
             since_load = 0.0 if loaded_at is None else now() - loaded_at
-            # Before that, the page may still define window.abp, which is preferred to its tools.
+            # Until then the page may still define window.abp, which is preferred to its tools.
             takes_tools = since_load >= 0.3
             state = await agent.invoke("look", in_frames, takes_tools, timeout=self._timeout, returns=str)
             app = parse_json(state, AppState, "the app found in the page")

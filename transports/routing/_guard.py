@@ -145,7 +145,7 @@ def _fit_list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
     min_share = min(256, room_inside // 2)  # bytes that are readable
     sizes = _sizes_of_first(items, room_inside, min_share)
     if len(sizes) < len(items):
-        # They do not all fit, so the number of the others needs room, too.
+        # Not all items fit, so the number of the others needs room, too.
         room_for_items = room_inside - json_size(_more_items(len(items))) - len(",")
         sizes = _sizes_of_first(items, room_for_items, min_share)
     if not sizes or min_share < _MIN_VALUE:

@@ -530,7 +530,7 @@ class Router:
     def _first_failure(self, answer: _Answer, result: Result) -> ABPError:
         file, error = answer.failures[0]
         if isinstance(error, BinaryError):
-            # Others are about the store, or the way to the app.
+            # Other errors are about the store, or the way to the app.
             error.located(f"{answer.capability}: {file.field or 'the answer'}")
         error.details.setdefault("field", file.field)
 

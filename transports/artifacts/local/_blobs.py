@@ -103,11 +103,11 @@ class BlobStore:
             try:
                 metadata = _read_if_valid(folders.meta, key)
             except FileNotFoundError:
-                # It is gone, or this is the file of another id, on a file system that ignores case.
+                # The artifact is gone, or this is the file of another id, on a file system that ignores case.
                 return False
             is_stored_again = first_seen and metadata and metadata.stored != first_seen.stored
             if is_stored_again:
-                # It was removed before that, except for a caller who means one time of storing.
+                # The removal came first, except for a caller who means one time of storing.
                 return stored is None
 
             remaining_ids = self._delete_metadata(folders, lock, key)
@@ -157,7 +157,7 @@ class BlobStore:
     def quarantine(self, digest: str) -> bool:
         """Return ``False`` if the blob is intact or gone by now, or is being read on Windows."""
         with self._tree.locked(digest) as folders, suppress(PermissionError):
-            # Its content decides, not its inode: a file that replaced it may have the same one.
+            # The content decides, not the inode: a file that replaced this one may have the same.
             if folders.blobs.file_status(digest) and not _is_intact(folders.blobs, digest, sync=False):
                 folders.blobs.move(digest, folders.quarantine, digest)
                 return True
@@ -327,7 +327,7 @@ class _Commit:
                 # The damaged content stays in quarantine.
                 _discard_name(self.folders, old_name.name, self.digest)
             if not root.file_status(old_name.name):
-                # Its file is gone: it is made again.
+                # The file of the name is gone, and is made again.
                 suggested, requested = old_name.name, old_name.requested
 
         return (*names, Name(self._add_name(suggested), requested))

@@ -284,12 +284,12 @@ class Index:
                 # There is no store yet, or no index.
                 return None
             except (OSError, OverflowError, sqlite3.Error) as error:
-                # It is busy, full or read-only, or an inode is too large for it.
+                # The index is busy, full or read-only, or an inode is too large for it.
                 self._record_missed(changed)
                 self._paused_until = time.monotonic() + LIMITS.pause
                 self._close_index()
                 if isinstance(error, PermissionError):
-                    # It is read-only or of another user, and nothing is wrong with it.
+                    # The index is read-only or of another user, and nothing is wrong with it.
                     logger.info("the store %s is read-only; listing reads every file", self._tree.root)
                 else:
                     logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
@@ -494,7 +494,7 @@ class Catalog:
                 try:
                     yield read_metadata(meta, key)
                 except FileNotFoundError:
-                    # It was deleted meanwhile.
+                    # The artifact was deleted meanwhile.
                     continue
                 except (OSError, ValueError) as error:
                     logger.warning("the metadata of artifact %s is skipped: %s", key, error)
@@ -594,7 +594,7 @@ class Catalog:
             # Our own changes must not look like those of another process.
             changes += 1
 
-        # They are sorted as the table is.
+        # In the order of the table.
         missing = sorted(key for key, inode in keys.items() if indexed.get(key) != inode)
         rows_written, transactions = self._index_files(missing)
         changes += transactions

@@ -239,7 +239,7 @@ class ObjectStore(ArtifactStore):
         try:
             metadata = await self._catalog.load(artifact_id)
         except Corrupt:
-            # Its content is unknown, and is removed by gc().
+            # The artifact's content is unknown, and is removed by gc().
             await self._catalog.remove(artifact_id)
             return True
 

@@ -217,7 +217,7 @@ async def show(artifact_id: Id, output: Output = None, as_json: Json = False) ->
     if as_json:
         print_json({"success": True, "artifact": document_of(ref)})
     else:
-        # It may be damaged since: `abp artifacts fsck` reads it again.
+        # The file may be damaged since: `abp artifacts fsck` reads it again.
         labels = {"verified": "verified when stored"}
         fields = {**ref.as_dict(), **ref.source}
         print_rows([(labels.get(key, key), str(value)) for key, value in fields.items()])

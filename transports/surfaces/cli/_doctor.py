@@ -149,7 +149,7 @@ async def _can_download(playwright: list[str]) -> bool:
 async def _run_installer(command: list[str]) -> bool:
     print_note(" ".join(command))
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # Its output goes to stderr, since stdout is for the report.
+    # The installer's output goes to stderr, since stdout is for the report.
     stderr = 2
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=stderr, env=environment

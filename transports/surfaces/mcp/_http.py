@@ -443,7 +443,7 @@ class JwtVerifier:
 
         subject = f"signed:{claims['sub']}"
         for user in (claims["sub"], subject):
-            # It raises for a name that cannot be a scope of artifacts, such as a long one.
+            # The scope raises for a name that it cannot have, such as a long one.
             ArtifactScope(user=user)
 
         return AccessToken(

@@ -100,7 +100,7 @@ class Tools:
 
         names = [tool_name(capability)]
         if self._options.hide_tools:
-            # Only then, since listing hundreds of tools takes time.
+            # The tools are listed only then, since hundreds take time.
             tools = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
             names += [tool.name for tool in tools if tool.capability == capability]
         if not self._options.shows(*names):

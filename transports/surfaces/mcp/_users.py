@@ -370,7 +370,7 @@ class Subscribers:
             if is_open:
                 await _change_subscription(app, uri, app.session.resources.unsubscribe_for(self, uri))
 
-        # Each at the first server that accepts it.
+        # Subscribe to each URI at the first server that accepts it.
         for uri in uris - self._servers.keys():
             for app in tuple(self._apps.values()):
                 resources = app.session.resources

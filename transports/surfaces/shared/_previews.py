@@ -97,7 +97,7 @@ async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, 
     try:
         data = await store.get(ref)
     except ABPError:
-        # It was removed meanwhile, or is damaged. The result still has its reference.
+        # The artifact was removed meanwhile, or is damaged. The result still has its reference.
         return None
 
     unchanged = f" ({ref.size_bytes:,} bytes)"
@@ -211,7 +211,7 @@ async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_char
         try:
             text = await read_beginning(ref, store, min(chars_left, limit))
         except ABPError:
-            # It was removed meanwhile, or is damaged. The result still has its reference.
+            # The artifact was removed meanwhile, or is damaged. The result still has its reference.
             continue
 
         if text:
