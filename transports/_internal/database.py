@@ -335,9 +335,10 @@ _SETTINGS = b"""
 
 @dataclass(frozen=True, slots=True)
 class PostgresUrl:
-    """``head`` is the address before the parameters, with the password; ``shown`` is the same without the password. If
-    a password contains ``/``, ``?`` or ``@`` unquoted, its end is ambiguous: this takes the shortest password that a
-    valid place and parameters follow. ``certain`` is true if libpq reads the address in the same way."""
+    """The parts of a ``postgresql://`` address. ``head`` is the address before the parameters, with the password;
+    ``shown`` is the same without the password. If a password contains ``/``, ``?`` or ``@`` unquoted, its end is
+    ambiguous: this takes the shortest password that a valid place and parameters follow. ``certain`` is true if libpq
+    reads the address in the same way."""
 
     head: str
     shown: str

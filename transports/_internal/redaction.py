@@ -89,9 +89,9 @@ _PIECE = 1 << 16
 
 
 class Redactor:
-    """``fields`` are additional endings of secret names. ``patterns`` are additional regular expressions, which
-    ignore case; the group ``secret`` of a match is replaced, or the whole match without such a group. Redaction is
-    idempotent."""
+    """Removes secrets from texts and JSON. ``fields`` are additional endings of secret names. ``patterns`` are
+    additional regular expressions, which ignore case; the group ``secret`` of a match is replaced, or the whole match
+    without such a group. Redaction is idempotent."""
 
     def __init__(
         self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, secrets: KnownSecrets = KNOWN_SECRETS

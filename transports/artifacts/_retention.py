@@ -15,7 +15,8 @@ from ._ref import Scope
 
 
 class Entry(NamedTuple):
-    """``size`` is in bytes; ``stored`` (last storing) and ``used`` (last storing or reading) are seconds since 1970."""
+    """An artifact as the limits see it. ``size`` is in bytes; ``stored`` (last storing) and ``used`` (last storing or
+    reading) are seconds since 1970."""
 
     id: str
     size: int
@@ -28,8 +29,7 @@ class Removal(NamedTuple):
     """A removed artifact or file, or a planned removal in a dry run.
 
     ``kind`` is ``artifact``, ``staged``, ``name``, ``content`` or ``quarantine``; ``reason`` is ``expired``,
-    ``lru``, ``fifo``, ``session end`` or ``orphan``.
-    """
+    ``lru``, ``fifo``, ``session end`` or ``orphan``."""
 
     kind: str
     id: str
@@ -64,8 +64,7 @@ class Retention:
     the one stored first (``fifo``), or none (``none``: the new artifact is refused). With ``keep_unscoped``, artifacts
     without an owner do not expire, for a folder that other programs use as well. ``on_removal`` is called with each
     :class:`Removal` of this process, once the artifact is gone; an error of it is logged. Raises
-    :class:`~transports.errors.UsageError` for a negative limit.
-    """
+    :class:`~transports.errors.UsageError` for a negative limit."""
 
     ttl_seconds: float | None = 3600
     max_artifact_bytes: int | None = 50 << 20
@@ -138,8 +137,7 @@ class Retention:
         about to be stored; it takes the place of an entry with its id.
 
         Raises :class:`~transports.errors.TooLarge` if ``incoming`` alone is over a limit, and
-        :class:`~transports.errors.StoreFull` if room is needed and the strategy is ``none``.
-        """
+        :class:`~transports.errors.StoreFull` if room is needed and the strategy is ``none``."""
         remaining: list[Entry] = []
         removals: list[Removal] = []
         for entry in entries:

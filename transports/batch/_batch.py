@@ -76,7 +76,8 @@ def ignore(_: Settlement) -> None: ...
 
 
 class _RunProgress:
-    """``counts`` are the jobs of the run when it starts. ``on_progress`` gets the number of those that have ended."""
+    """Counts ended jobs of a run. ``counts`` are the jobs of the run when it starts. ``on_progress`` gets the number of
+    those that have ended."""
 
     def __init__(self, counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> None:
         self._total = counts.total
@@ -132,8 +133,7 @@ async def run(
     stops the run and settles its running jobs.
 
     Raises :class:`~transports.errors.UsageError` for invalid jobs, and for jobs other than the run's unless ``extend``;
-    :class:`~transports.errors.LedgerError`.
-    """
+    :class:`~transports.errors.LedgerError`."""
     for name, callback in (("on_settled", on_settled), ("on_progress", on_progress)):
         if inspect.iscoroutinefunction(callback):
             raise UsageError(f"{name}= must be a plain function, not a coroutine function: a run does not await it")
@@ -216,8 +216,7 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     same file system, otherwise a copy. Existing files are replaced.
 
     Raises :class:`~transports.errors.UsageError` for a ``name`` with a field unknown to the first job, and for the
-    store's own folder; :class:`~transports.errors.StoreError` at the end if files are missing in the store.
-    """
+    store's own folder; :class:`~transports.errors.StoreError` at the end if files are missing in the store."""
     filenames = _Filenames(name)
     exported = missing = 0
     await in_thread(remove_abandoned_files, folder)

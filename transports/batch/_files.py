@@ -182,8 +182,7 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     ``.csv`` and ``.tsv`` have a header line and one job per row, ``.parquet`` one job per row; any other file is JSON
     Lines. Jobs without a target get ``target``. The jobs' files are read to compute the keys. A job beyond ``consent``
     is invalid; relative paths start at its folder. Raises :class:`~transports.errors.UsageError` at the end for all
-    invalid jobs, and for an empty input.
-    """
+    invalid jobs, and for an empty input."""
     batch: list[Job] = []
     batch_lines = batch_bytes = 0
     invalid = _InvalidLines(path)
@@ -230,7 +229,7 @@ def first_jobs(path: Path) -> list[Job]:
 
 
 class _Line(NamedTuple):
-    """``number`` counts from 1; the size is approximate."""
+    """A row of an input file. ``number`` counts from 1; the size is approximate."""
 
     number: int
     size_bytes: int

@@ -105,8 +105,7 @@ class Endpoint:
     ``sessions`` is its maximum number of sessions, by default that of any browser of the pool.
 
     Raises :class:`~transports.errors.UsageError` unless weight and number are positive and exactly one address is
-    given.
-    """
+    given."""
 
     cdp_url: str | None = field(default=None, repr=False)
     browser_server: str | None = field(default=None, repr=False)
@@ -148,8 +147,7 @@ class BrowserStats:
 
     ``age`` is in seconds. ``resident_bytes`` is the memory of all its processes and its driver at the last check (0 for
     an external browser). ``recent_ms`` is the median of its latest hundred calls. ``draining`` is true once its
-    successor serves.
-    """
+    successor serves."""
 
     number: int
     sessions: int
@@ -354,7 +352,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
-    """``since`` is a time by :func:`time.monotonic`."""
+    """A call that waits for a slot. ``since`` is a time by :func:`time.monotonic`."""
 
     target: str
     granted: asyncio.Future[Slot]

@@ -346,8 +346,8 @@ class RayWorker:
 
 @dataclass(slots=True)
 class _Actor:
-    """``started`` and ``answer`` are pending. ``begun`` is a time by :func:`time.monotonic`; the actor ``works`` once
-    it has started."""
+    """A worker of Ray. ``started`` and ``answer`` are pending. ``begun`` is a time by :func:`time.monotonic`; the actor
+    ``works`` once it has started."""
 
     handle: Any
     started: Any
@@ -366,8 +366,7 @@ class RayEngine:
     can reach the ledger and the store.
 
     Lost actors, actors that do not start and an ended local cluster are replaced. Jobs of lost actors are queued again
-    or ``unknown``, as those of any lost worker.
-    """
+    or ``unknown``, as those of any lost worker."""
 
     def __init__(
         self,

@@ -320,8 +320,8 @@ class Driver(Protocol):
 
 
 class Runner:
-    """``on_settled`` is called with each outcome once it is in the ledger. A prefetched job waits ``max_wait`` seconds
-    at most."""
+    """Runs the jobs of a ledger. ``on_settled`` is called with each outcome once it is in the ledger. A prefetched job
+    waits ``max_wait`` seconds at most."""
 
     def __init__(
         self,

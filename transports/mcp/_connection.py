@@ -322,11 +322,11 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 class Reconnector:
-    """With ``reconnect`` a lost connection is replaced, with growing, jittered delays, and ``emit`` gets
-    ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds limits each opening.
+    """Keeps a connection to an MCP server open. With ``reconnect`` a lost connection is replaced, with growing,
+    jittered delays, and ``emit`` gets ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds
+    limits each opening.
 
-    A separate task opens and closes the connections, since the SDK requires one task for both.
-    """
+    A separate task opens and closes the connections, since the SDK requires one task for both."""
 
     def __init__(
         self, make: Callable[[], Connection], emit: Callable[[Message], None], *, timeout: float, reconnect: bool
@@ -423,8 +423,7 @@ async def send_request(
     """Long base64 in the result becomes content.
 
     The request is sent again after each round of questions of the server (protocol 2026-07-28). Raises as
-    :func:`map_errors`, and :class:`~transports.errors.ProtocolError` after 20 rounds.
-    """
+    :func:`map_errors`, and :class:`~transports.errors.ProtocolError` after 20 rounds."""
     connection.withheld.waiting += 1
     try:
         result = await map_errors(connection, _exchange(connection, request, progress))
@@ -528,8 +527,7 @@ def _by_name(tools: Sequence[types.Tool]) -> dict[str, types.Tool]:
 async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
     """Raises the errors of the SDK as those of the kit.
 
-    An error of the server becomes a :class:`~transports.errors.CapabilityError`; ``details["code"]`` is JSON-RPC's.
-    """
+    An error of the server becomes a :class:`~transports.errors.CapabilityError`; ``details["code"]`` is JSON-RPC's."""
     try:
         with parser_limits():
             return await work

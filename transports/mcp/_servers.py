@@ -48,7 +48,8 @@ _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential
 
 @dataclass(frozen=True, slots=True)
 class StdioServer:
-    """``env`` is added to the few variables that a server inherits (``PATH``, ``HOME``, ``HTTPS_PROXY`` …)."""
+    """An MCP server that is started as a process. ``env`` is added to the few variables that a server inherits
+    (``PATH``, ``HOME``, ``HTTPS_PROXY`` …)."""
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -101,8 +102,7 @@ def http_client(
     """Make a client. Answers must come uncompressed, since a small body could inflate to any size.
 
     Raises :class:`~transports.errors.UsageError` for a header that cannot be sent, and
-    :class:`~transports.errors.ConnectFailed` for an unusable environment, such as a SOCKS proxy without its package.
-    """
+    :class:`~transports.errors.ConnectFailed` for an unusable environment, such as a SOCKS proxy without its package."""
     import httpx2  # late: most servers are processes
 
     check_headers(server.headers, str(server))

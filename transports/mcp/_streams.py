@@ -123,8 +123,7 @@ _SCHEMA_MEMBERS: Mapping[str, type] = {"properties": dict, "required": list, "$s
 @asynccontextmanager
 async def repair_tools(streams: Streams, withheld: WithheldResults) -> AsyncIterator[tuple[Any, Any]]:
     """A schema without a type gets one. One that is nested too deeply is dropped, with a warning, as is a tool that is
-    still invalid. The tools of a ``withheld`` list are :class:`~mcp_types.Tool`.
-    """
+    still invalid. The tools of a ``withheld`` list are :class:`~mcp_types.Tool`."""
     async with streams as (incoming, outgoing):
         yield _RepairedStream(incoming, withheld), outgoing
 
@@ -242,8 +241,7 @@ def _repair_log(log: MutableMapping[str, Any]) -> None:
 def _repair_cursor(result: dict[str, Any]) -> None:
     """Some servers count pages by a number, or end with an empty text.
 
-    Since 2026-07-28 (results have a ``resultType``) an empty text is a cursor as any other.
-    """
+    Since 2026-07-28 (results have a ``resultType``) an empty text is a cursor as any other."""
     cursor = result.pop("nextCursor", None)
     if isinstance(cursor, int | float) and not isinstance(cursor, bool):
         cursor = str(cursor)
@@ -625,8 +623,7 @@ async def stdio_streams(
     server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
 ) -> AsyncIterator[ServerStreams]:
     """Start a server. When the block ends, it and everything it started are ended, which takes three seconds at most.
-    ``on_exit`` is called with the reason if it ends before. ``max_bytes`` is in decoded bytes of content.
-    """
+    ``on_exit`` is called with the reason if it ends before. ``max_bytes`` is in decoded bytes of content."""
     process = await start_process(server, get_default_environment() | network_variables() | dict(server.env))
     assert process.stderr is not None
     closing = False

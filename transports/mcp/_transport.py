@@ -74,8 +74,7 @@ class MCPTransport(Transport):
     growing, jittered delays. Calls in progress at the loss fail with ``DISCONNECTED``. ``views`` is the source of the
     pages in which views are shown; without it each view has a browser of its own.
 
-    Raises :class:`~transports.errors.UsageError` if ``target`` does not name a server.
-    """
+    Raises :class:`~transports.errors.UsageError` if ``target`` does not name a server."""
 
     name = "mcp"
 
@@ -298,8 +297,7 @@ class MCPTransport(Transport):
 
     async def _relay(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
         """Raises :class:`~transports.errors.CapabilityError` for what is not for views or not offered, and for a
-        refusal.
-        """
+        refusal."""
         await self._require_allowed(method, params)
         request = _validated_request(method, params)
 

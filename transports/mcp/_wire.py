@@ -242,8 +242,7 @@ def _answer_among(messages: object, request_id: int) -> object:
 def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMessage:
     """Long base64 becomes a :class:`Base64Run`. ``request_id`` is known for a message over HTTP.
 
-    Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message.
-    """
+    Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message."""
     is_repaired = False
     try:
         tree = decode_with_runs(line, _CONTENT_KEY, _keep_run)
@@ -402,8 +401,7 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
     """Convert a tool's result. ``data`` is the structured content, with the content blocks under ``content``, except
     those that it repeats (MCP "Structured Content"). If it has a field of that name too, or is not an object (protocol
     2026-07-28), both are kept side by side. A failed tool's content other than text is the ``data`` beside its error.
-    Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list.
-    """
+    Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list."""
     blocks = result.get("content") or []
     structured = result.get("structuredContent")
     if not isinstance(blocks, list):

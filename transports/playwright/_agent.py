@@ -65,7 +65,7 @@ class DevTools(Protocol):
 
 @dataclass(eq=False, slots=True)
 class FrameDocument:
-    """``origin`` is reported by the browser. ``id`` is the frame's id in CDP, if it is known."""
+    """Document of a frame. ``origin`` is reported by the browser. ``id`` is the frame's id in CDP, if it is known."""
 
     channel: Channel
     origin: str
@@ -86,10 +86,10 @@ class FrameWatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentScript:
-    """``source`` runs before the first script of every later document, and with ``now`` ``late`` runs in the current
-    one. Each is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
-    function ``binding``, which calls ``on_emit``. With ``frames`` the documents in frames have agents too.
-    """
+    """The agent's script, and how it is run in a page. ``source`` runs before the first script of every later document,
+    and with ``now`` ``late`` runs in the current one. Each is an expression whose value is the agent, or ``undefined``
+    in a frame. It emits text through the global function ``binding``, which calls ``on_emit``. With ``frames`` the
+    documents in frames have agents too."""
 
     source: str
     late: str
@@ -101,7 +101,8 @@ class AgentScript:
 
 
 class Channel(ABC):
-    """No method here has a deadline: callers wrap each in :meth:`Agent.with_deadline`.
+    """Access to the JavaScript of a page or frame. No method here has a deadline: callers wrap each in
+    :meth:`Agent.with_deadline`.
 
     ``target`` is CDP's ``TargetInfo``, from :meth:`install` on. ``agent`` is set once it is known (:meth:`find_agent`).
     """
@@ -144,8 +145,7 @@ class Channel(ABC):
         """Returns the PDF, or the name of a CDP stream with it.
 
         ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide, or the paper is A4. Raises
-        :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.
-        """
+        :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF."""
 
     def disconnect_frame(self, document: FrameDocument) -> bool:
         """Returns ``False`` if the channel cannot disconnect the frame."""
@@ -229,7 +229,8 @@ _INSPECTING = "inspecting the page"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """``origin`` is ``"null"`` if opaque, ``domain`` the registrable one of its host, empty if unknown."""
+    """Current document of an agent. ``origin`` is ``"null"`` if opaque, ``domain`` the registrable one of its host,
+    empty if unknown."""
 
     agent: PageObject
     origin: str
@@ -252,8 +253,7 @@ class Agent(ABC):
         """Await ``work`` on the document until it ends, the document is gone, or ``timeout`` seconds have passed.
 
         ``action`` is for messages. Raises the reason of the loss, :class:`~transports.errors.CallTimeout`, or our error
-        for Playwright's. Work that is given up is cancelled in the background, and its outcome ignored.
-        """
+        for Playwright's. Work that is given up is cancelled in the background, and its outcome ignored."""
 
     async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
         """Raises as :meth:`with_deadline`."""
@@ -297,8 +297,7 @@ class Agent(ABC):
         """Call a method of ``agent``, by default of the current document's.
 
         A :class:`PageObject` is passed, or returned, as a reference to an object of the page. Raises
-        :class:`~transports.errors.ProtocolError` if the method throws, or if its result is of another type.
-        """
+        :class:`~transports.errors.ProtocolError` if the method throws, or if its result is of another type."""
         if agent is None:
             agent = await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
@@ -320,8 +319,7 @@ class PageAgent(Agent):
 
     ``on_event(kind, payload)`` is called in the event loop for every event of the page: ``notification``, ``progress``,
     ``elicitation``, ``capabilities``, and the kinds of :meth:`PageEffects.on_event
-    <transports.playwright._effects.PageEffects.on_event>`. Invalid events are dropped, with one warning.
-    """
+    <transports.playwright._effects.PageEffects.on_event>`. Invalid events are dropped, with one warning."""
 
     def __init__(
         self,
@@ -354,8 +352,7 @@ class PageAgent(Agent):
         """``parts`` are further scripts, the arguments of ``agent.js``; ``options`` are added to its configuration.
 
         With ``now`` the document that is loaded already gets the agent too. With ``frames`` the documents in frames
-        have agents of their own, whose events go to ``frames``.
-        """
+        have agents of their own, whose events go to ``frames``."""
         configuration = {
             "binding": self._binding,
             "inline": INLINE_BYTES,

@@ -60,7 +60,7 @@ def _function_calling(method: str, arguments: int) -> str:
 
 
 class CdpChannel(Channel):
-    """Its scripts and bindings end with the session."""
+    """Channel over a CDP session. Its scripts and bindings end with the session."""
 
     cdp: DevTools
 
@@ -193,10 +193,10 @@ class CdpChannel(Channel):
 
 
 class PlaywrightChannel(Channel):
-    """It leaves globals of Playwright's in the page (``__playwright__binding__…``). Playwright runs everything in the
-    page's own world, so a page that replaces ``eval`` in time can get hold of the agent. It gains nothing: the agent
-    has no privileges, and its output is validated (:mod:`._received`).
-    """
+    """Channel over Playwright, for browsers without CDP. It leaves globals of Playwright's in the page
+    (``__playwright__binding__…``). Playwright runs everything in the page's own world, so a page that replaces ``eval``
+    in time can get hold of the agent. It gains nothing: the agent has no privileges, and its output is validated
+    (:mod:`._received`)."""
 
     def __init__(self, page: Page, frame: Frame | None = None, agent_at: tuple[str, str] | None = None) -> None:
         self._page = page

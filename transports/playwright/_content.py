@@ -49,8 +49,7 @@ from ._received import Held, decode_base64, parse_json
 class Ladder:
     """The size that the page declares is a limit as well as ``max_bytes``: each rung stops at the first byte beyond.
 
-    ``downloads`` is ``None`` if the browser may not download for us.
-    """
+    ``downloads`` is ``None`` if the browser may not download for us."""
 
     def __init__(
         self,
@@ -289,7 +288,8 @@ def _append_slice(slice_path: Path, path: Path) -> None:
 
 
 class Uploads:
-    """Whether the browser sees our files is probed with the first upload, unless it ``shares_disk``."""
+    """Hands files of a call to the page. Whether the browser sees our files is probed with the first upload, unless it
+    ``shares_disk``."""
 
     def __init__(self, agent: Agent, folder: Path, *, shares_disk: bool) -> None:
         self._agent = agent
@@ -303,8 +303,7 @@ class Uploads:
     ) -> AsyncIterator[tuple[str, list[PageObject]]]:
         """Yields the JSON of a call, and one ``<input type=file>`` for each large content.
 
-        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13).
-        """
+        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13)."""
         if not content:
             yield encode_json(payload).decode(), []
             return

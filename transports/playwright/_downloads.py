@@ -70,7 +70,7 @@ LIMITS = Limits()
 
 
 class ByteLimits(NamedTuple):
-    """``total`` is that of all files that are not taken yet."""
+    """Limits for the bytes of downloads. ``total`` is that of all files that are not taken yet."""
 
     file: int
     total: int | None = None
@@ -85,8 +85,7 @@ class GrowingFile:
 
     Chromium begins with a hidden file in ``temporary`` and renames it when its writer pauses, which may be at the very
     end. So create this object before the download begins: a single new file there is assumed to be the download's.
-    :meth:`replace_with` corrects a wrong guess.
-    """
+    :meth:`replace_with` corrects a wrong guess."""
 
     def __init__(self, path: Path, temporary: Path) -> None:
         self._path = path
@@ -164,8 +163,7 @@ def remaining(deadline: float) -> float:
 @dataclass(eq=False, slots=True)
 class _Saving:
     """A download of ours. Once it has ``begun``, ``guid`` is the browser's id of it. The result of ``state`` is the one
-    in which it ends. ``has_ended`` stays false for a download over its limit, which still runs.
-    """
+    in which it ends. ``has_ended`` stays false for a download over its limit, which still runs."""
 
     name: str
     limit: int
@@ -180,8 +178,7 @@ class CdpDownloads:
 
     ``slots`` are shared by all pages of the browser. ``folder`` is given if other sessions share the context.
     ``on_app_download(event, folder)`` is called for every download that was not started here. The caller removes
-    ``app_folder`` once the page is closed: until then Chromium creates it again for a cancelled download.
-    """
+    ``app_folder`` once the page is closed: until then Chromium creates it again for a cancelled download."""
 
     def __init__(
         self,
@@ -235,8 +232,7 @@ class CdpDownloads:
         """Save a ``blob:`` URL of the document of ``agent``. ``size`` need not be exact.
 
         Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports too many
-        bytes, and :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL.
-        """
+        bytes, and :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL."""
         await self._save_click(agent, path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
 
     async def save_held(
@@ -331,8 +327,7 @@ class CdpDownloads:
     async def _wait_for_start(self, agent: Agent, began: asyncio.Future[None], deadline: float) -> None:
         """Raises :class:`RungUnusable` if the download does not begin in time.
 
-        In a frame the time is always short: a frame that may not download gives no event, whatever worked before.
-        """
+        In a frame the time is always short: a frame that may not download gives no event, whatever worked before."""
         in_frame = agent is not self._agent
         start_timeout = self.limits.start
         if self._has_worked and not in_frame:
@@ -395,8 +390,7 @@ class CdpDownloads:
         """Takes four seconds at most.
 
         If the browser has not reported the end by then, the files are removed when it does or disconnects, even after
-        the end of the session.
-        """
+        the end of the session."""
         # The browser holds the file open until it reports the end, and then renames it.
         new_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         _, end = self._cancelled.setdefault(guid, (folder, new_future))
@@ -469,8 +463,7 @@ class PlaywrightDownloads:
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """As :meth:`CdpDownloads.save`, but :class:`RungUnusable` is raised at once after the first refusal.
 
-        Playwright reports no progress: a file is measured at its end. The blob in the browser is no smaller.
-        """
+        Playwright reports no progress: a file is measured at its end. The blob in the browser is no smaller."""
         if size < self.limits.wait_from:
             raise RungUnusable("too small to be worth a download")
         async with self._lock, self._slots:
@@ -635,8 +628,7 @@ class AppDownloads:
 
     async def wait(self, guid: str) -> int:
         """Returns the size in bytes. Over the limit the file is removed, and :class:`~transports.errors.TooLarge`
-        raised.
-        """
+        raised."""
         end, _ = self._running[guid]
         downloaded_file = await asyncio.shield(end)
         try:

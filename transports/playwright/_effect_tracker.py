@@ -53,8 +53,7 @@ Detail: TypeAlias = dict[str, JSONValue]
 class Window:
     """A window of the app. ``frame`` is its id in CDP, once it is known. ``changed`` is set whenever it may show
     something else. ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there,
-    ``saving`` its output.
-    """
+    ``saving`` its output."""
 
     page: Page
     call: CallEffects
@@ -152,8 +151,7 @@ class _Output:
 @dataclass(slots=True, eq=False)
 class CallEffects:
     """Effects of a call, or with ``id`` ``None`` outside any: the first 100, ``overflow`` counts the rest. ``refused``
-    counts windows, ``dropped`` downloads that were too many, ``given_up`` downloads that never began.
-    """
+    counts windows, ``dropped`` downloads that were too many, ``given_up`` downloads that never began."""
 
     id: str | None
     effects: list[tuple[str, Detail]] = field(default_factory=list)
@@ -185,8 +183,7 @@ class ExpectedEffect:
     navigation of a frame (the frame's id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait``
     seconds later, and its call waits for it until ``until`` (loop time). ``begun`` is done once it has begun or is
     given up, at the latest by ``timer``. ``is_late`` is true if it began before the call, ``is_counted`` if a warning
-    counts it in case it never begins.
-    """
+    counts it in case it never begins."""
 
     call: CallEffects
     place: str
@@ -268,8 +265,7 @@ class EffectTracker:
 
         Waits up to ``timeout`` seconds for outputs that have begun. Raises :class:`~transports.errors.CallTimeout` if a
         printed page is not ready in time. A failed call has no result: its effects are announced as events, and its
-        outputs come with the next call.
-        """
+        outputs come with the next call."""
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
         await self._wait_for_expected(call, deadline)
@@ -474,8 +470,7 @@ class EffectTracker:
     ) -> ExpectedEffect | None:
         """Expect an effect in ``wait`` seconds; the call's reply waits for it ``timeout`` seconds longer at most.
 
-        Returns ``None`` if the call waits for a hundred others (docs/security.md).
-        """
+        Returns ``None`` if the call waits for a hundred others (docs/security.md)."""
         if len(call.expected) >= 100:
             return None
 

@@ -88,8 +88,7 @@ class PageEffects:
         """Listen to the browser, before the app's first script.
 
         The app's own files are received only over :class:`CdpDownloads`, since their folder can be set. Elsewhere each
-        is a warning.
-        """
+        is a warning."""
         page = self._agent.page
         has_cdp = self._agent.channel.cdp is not None
         if isinstance(downloads, PlaywrightDownloads):
@@ -144,8 +143,7 @@ class PageEffects:
         """Watch an app's frame, whose first script has run already.
 
         With ``shared`` the frame has no process of its own: then ``cdp`` is a session with the page, which is watched
-        already, and ``context`` selects the frame's context (parameters of CDP ``Runtime.evaluate``).
-        """
+        already, and ``context`` selects the frame's context (parameters of CDP ``Runtime.evaluate``)."""
         if not shared:
             self._watch(cdp)
             await cdp.send("Page.enable")
@@ -276,8 +274,7 @@ class PageEffects:
     def on_event(self, kind: str, payload: Any, *, handle_prefix: str = HELD) -> None:
         """Handle ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``, ``clipboard``, ``share``,
         ``notice``, ``unfinished`` or ``unsent``. Effects of a frame, which has a ``handle_prefix`` of its own, are
-        assigned only to calls of that frame.
-        """
+        assigned only to calls of that frame."""
         if not isinstance(payload, Effect):
             return
 
@@ -364,8 +361,7 @@ class PageEffects:
     async def _print_snapshot(self, snapshot: int | None) -> BinaryData:
         """Print a ``snapshot``, by the id of the page's copy at its ``print()``, or with ``None`` the current page.
 
-        Prints run one after another: the page can show only one snapshot at a time.
-        """
+        Prints run one after another: the page can show only one snapshot at a time."""
         async with self._printing:
             if snapshot is None:
                 return await self._print_page()

@@ -56,7 +56,7 @@ _FORMATS: Mapping[EvidenceKind, tuple[str, str]] = {
 
 
 class ConsoleLog:
-    """``redactor`` remembers the secrets in the page's requests."""
+    """Lines of the page's console. ``redactor`` remembers the secrets in the page's requests."""
 
     def __init__(self, page: Page, redactor: EvidenceRedactor) -> None:
         self._page = page
@@ -156,8 +156,7 @@ class CallEvidence:
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
         """The returned files are redacted, and exist until :meth:`discard`. It may be called again after a
-        cancellation: it stops the rest.
-        """
+        cancellation: it stops the rest."""
         if not self._kinds:
             return []
         try:
@@ -304,7 +303,8 @@ def page_of(transport: Transport) -> HasPage | None:
 
 
 class PageEvidence:
-    """Uses temporary files: close it at the end of the session. ``known_secrets`` are those of the session's user."""
+    """Records evidence of calls in a page. Uses temporary files: close it at the end of the session. ``known_secrets``
+    are those of the session's user."""
 
     def __init__(
         self, source: HasPage, known_secrets: KnownSecrets = KNOWN_SECRETS, *, limits: Limits = LIMITS

@@ -21,7 +21,7 @@ MAX_CHARS = 4000
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFile:
-    """``ending`` is the extension of its name in the store."""
+    """A file of evidence. ``ending`` is the extension of its name in the store."""
 
     kind: EvidenceKind
     path: Path
@@ -30,7 +30,7 @@ class EvidenceFile:
 
 
 class _Line(NamedTuple):
-    """Only ``text`` is searched for secrets that continue in the next line."""
+    """A line in three parts. Only ``text`` is searched for secrets that continue in the next line."""
 
     head: str
     text: str
@@ -38,7 +38,7 @@ class _Line(NamedTuple):
 
 
 class TimedLines:
-    """Times are UTC. ``silence`` is the text without any lines."""
+    """A text of lines with their times in UTC. ``silence`` is the text without any lines."""
 
     def __init__(self, silence: str) -> None:
         self._silence = silence

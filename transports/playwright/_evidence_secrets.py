@@ -90,8 +90,7 @@ def _charset_of(mime_type: str) -> str:
 
 def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int = 0) -> str:
     """Parts that cannot be parsed as their type are masked whole: JSON that is too deep, broken or has an invalid
-    number, and parts of a form without a name. ``depth`` counts the bodies around this one.
-    """
+    number, and parts of a form without a name. ``depth`` counts the bodies around this one."""
     max_depth = 8
     if depth > max_depth:
         return REDACTED
@@ -472,8 +471,7 @@ _TRACE_STRUCTURE = frozenset((
 def clean_trace(path: Path, redactor: EvidenceRedactor) -> Iterator[tuple[str, bytes]]:
     """Yields names and contents. Text that cannot be read, and binary content with a secret, are empty.
 
-    Raises :class:`ValueError` for a trace that is too large, and :class:`zipfile.BadZipFile` for another file.
-    """
+    Raises :class:`ValueError` for a trace that is too large, and :class:`zipfile.BadZipFile` for another file."""
     with zipfile.ZipFile(path) as archive:
         _check_sizes(archive)
         types = _resource_types(archive)

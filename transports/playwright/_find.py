@@ -65,7 +65,8 @@ _TIMEOUT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BrowserChoice:
-    """``reason`` is for ``abp doctor``. ``built_by_playwright`` is true for Playwright's own patched builds."""
+    """The browser to start. ``reason`` is for ``abp doctor``. ``built_by_playwright`` is true for Playwright's own
+    patched builds."""
 
     path: str
     reason: str
@@ -77,8 +78,7 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
     installed Chrome, Chromium or Edge, the build of ``playwright install chromium``.
 
     Raises :class:`~transports.errors.BrowserNotFound` if the named executable does not exist, and
-    :class:`~transports.errors.UsageError` for an unknown name.
-    """
+    :class:`~transports.errors.UsageError` for an unknown name."""
     if name is not None and name not in ENGINES:
         raise UsageError(f"unknown browser {name!r}; use one of {', '.join(ENGINES)}")
 
@@ -241,8 +241,7 @@ async def require_listener(url: str) -> None:
     """Raises :class:`~transports.errors.ConnectFailed` for an unknown host, and if this machine refuses connections.
 
     Addresses of other machines are not tried, and names are not looked up where there may be a proxy that knows them:
-    the browser may use one that this process does not.
-    """
+    the browser may use one that this process does not."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):

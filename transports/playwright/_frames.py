@@ -66,7 +66,7 @@ LIMITS = Limits()
 
 
 class FrameSession:
-    """Implements :class:`~._agent.DevTools` for a process of frames, inside another session."""
+    """The DevTools session of a process of frames, inside another session."""
 
     def __init__(self, parent: DevTools, session_id: str) -> None:
         self._parent = parent
@@ -81,7 +81,7 @@ class FrameSession:
         self._listeners[event].append(f)
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Raises :class:`~transports.errors.ContextLost` if the process is gone."""
+        """Return the browser's reply. Raises :class:`~transports.errors.ContextLost` if the process is gone."""
         if self.ended:
             raise _frame_gone(sent=False)
         number = next(self._ids)
@@ -98,7 +98,7 @@ class FrameSession:
                 reply.exception()
 
     def receive(self, text: str) -> bool:
-        """Returns ``False`` if there are too many messages in this second."""
+        """Handle a message of the process. Returns ``False`` if there are too many in this second."""
         if self._rate.is_over():
             return False
         message = json.loads(text)
@@ -131,12 +131,12 @@ def _frame_gone(*, sent: bool | None = None) -> ContextLost:
 
 
 class FrameContexts:
-    """A frame of the page's own process is a context of the page's session. A frame of another process has a session of
-    its own: the page's session attaches to it before the frame's first script, and holds the frame until our script is
-    installed. In both cases the browser names origin and frame of a context.
+    """The JavaScript contexts of a page's frames.
 
-    ``root`` are the contexts of the page's own session, for those of a session inside it.
-    """
+    A frame of the page's own process is a context of the page's session. A frame of another process has a session of
+    its own: the page's session attaches to it before the frame's first script, and holds the frame until our script is
+    installed. In both cases the browser names origin and frame of a context. ``root`` are the contexts of the page's
+    own session, for those of a session inside it."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class FrameContexts:
                 self.page_origin = _origin_of(context)
 
     def is_page(self, context: int) -> bool:
-        """False for a context that has gone already, true for all others until the main frame is known."""
+        """Whether it is a context of the main frame. All that have not gone are until the main frame is known."""
         if context not in self._contexts or self._root is not self:
             return False
         return not self.main_frame_id or self._contexts[context]["auxData"].get("frameId") == self.main_frame_id
@@ -291,7 +291,7 @@ class FrameContexts:
             self._watcher.on_emit(document, event["payload"])
 
     async def install_and_resume(self, *, waiting: bool) -> None:
-        """With ``waiting``, the process is paused until our script is installed."""
+        """Install our script in the process, which is paused until then with ``waiting``."""
         with contextlib.suppress(PlaywrightError, TransportError):
             # Pipelined: sent in this order, without waiting for each reply.
             await asyncio.gather(
@@ -358,7 +358,7 @@ def _origin_of(context: Mapping[str, Any]) -> str:
 
 
 class FrameAgent(Agent):
-    """The document may end before its page does (:meth:`mark_gone`)."""
+    """Our script in a frame, whose document may end before its page does (:meth:`mark_gone`)."""
 
     def __init__(self, owner: PageAgent, channel: Channel) -> None:
         self.page = owner.page
@@ -450,8 +450,7 @@ class FrameTools:
     and must not learn of each other's tools through us. A document that floods events is slowed, then left out.
 
     ``on_change(removed)`` is called when tools were added, removed or changed. ``on_effect(frame, kind, payload)`` gets
-    the id of the frame's own call if there is one under way.
-    """
+    the id of the frame's own call if there is one under way."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']
 
 
 class FetchedRequests:
-    """For HTML that is rendered without a network. Only GET is allowed, within limits for number and size."""
+    """Requests of HTML that is rendered without a network. Only GET is allowed, within limits for number and size."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -47,7 +47,7 @@ class FetchedRequests:
         self._slots = asyncio.Semaphore(6)
 
     async def answer(self, route: Route) -> None:
-        """Never raises: the page may be gone already."""
+        """Answer a request of the page. Never raises: the page may be gone already."""
         request = route.request
         self._requests_left -= 1
         with contextlib.suppress(Error):
@@ -80,7 +80,7 @@ _Server: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class NetworkLimits:
-    """docs/security.md lists them."""
+    """Limits of the network for one page; docs/security.md lists them."""
 
     at_once: int = 64
     connections: int = 1000
@@ -97,8 +97,7 @@ class JudgedNetwork:
     name cannot lead elsewhere afterwards (DNS rebinding).
 
     Chromium's own background requests (for autofill, say) use the proxy too. They get nowhere that is not allowed, and
-    are not reported: only those that :meth:`watch` has seen are the page's.
-    """
+    are not reported: only those that :meth:`watch` has seen are the page's."""
 
     def __init__(self, judge: Judge, limits: NetworkLimits = NetworkLimits()) -> None:
         self._judge = judge
@@ -313,8 +312,7 @@ def _is_connection_of_another_user(from_port: int, to_port: int) -> bool:
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
     """The HTML sees neither the app nor its cookies, nor a network but for the resources that ``fetch`` returns.
 
-    Raises :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context.
-    """
+    Raises :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context."""
     pdf_options: dict[str, Any] = {"print_background": True, **_checked_options(options, PdfOptions, "render_to_pdf")}
     if not pdf_options.keys() & {"format", "width", "height"}:
         pdf_options = {"format": "A4", "prefer_css_page_size": True, **pdf_options}
@@ -336,7 +334,7 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
 
 
 class PictureBrowser(Browser):
-    """Its WebRTC connects through the proxy of a page, or not at all."""
+    """Browser for pictures of foreign pages. Its WebRTC connects through the proxy of a page, or not at all."""
 
     #: The second is the name of the first in Chromium's headless shell.
     _switches = (
@@ -350,8 +348,7 @@ async def screenshot_of_url(
 ) -> tuple[BinaryData, list[str]]:
     """Return also the connections that were refused, with reasons: their content may be missing in the picture.
 
-    A refusal of the page itself, also of a later document, raises :class:`~transports.errors.UsageError`.
-    """
+    A refusal of the page itself, also of a later document, raises :class:`~transports.errors.UsageError`."""
     picture = _Picture({**options, "url": url}, timeout)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout), JudgedNetwork(judge) as network:

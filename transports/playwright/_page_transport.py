@@ -105,8 +105,7 @@ def addresses_around(frames: Iterable[Frame]) -> list[str]:
 
 def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
     """Return whether the browser would send a cookie: to a third party only with ``SameSite=None``, and a
-    ``Partitioned`` one only within the page of its partition.
-    """
+    ``Partitioned`` one only within the page of its partition."""
     may_cross_sites = same_site == "None"
     if sender.third_party and not may_cross_sites:
         return False
@@ -128,7 +127,8 @@ def _site_of(origin: str, domain: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DocumentAccess:
-    """``handle_prefix`` is that of content that is held in the document."""
+    """Means for calls and content of one document. ``handle_prefix`` is that of content that is held in the
+    document."""
 
     agent: Agent
     ladder: Ladder
@@ -141,7 +141,8 @@ def cancellation(payload: Any) -> tuple[str, str]:
 
 
 class PageTransport(Transport):
-    """A subclass loads the app (:meth:`_load_app`). A lost page is opened again, unless it is the caller's."""
+    """Base class of transports to an app in a page. A subclass loads the app (:meth:`_load_app`). A lost page is opened
+    again, unless it is the caller's."""
 
     _scripts: tuple[str, ...] = ("codec.js", "effects.js")
     _script_options: Mapping[str, str] = {}

@@ -92,8 +92,7 @@ def playwright_timeout(seconds: float) -> float:
 
 def listener(handle: Callable[P, object]) -> Callable[P, None]:
     """Playwright stores the exception of a listener and raises it in the *next* command, which belongs to another call.
-    A bug here in one event must cost that event only.
-    """
+    A bug here in one event must cost that event only."""
 
     @functools.wraps(handle)
     def listening(*args: P.args, **options: P.kwargs) -> None:
@@ -114,8 +113,7 @@ async def start_driver() -> tuple[Playwright, list[int]]:
 
     Then a driver that hangs while it is attached to a browser ends only with this process. Raises
     :class:`~transports.errors.BrowserNotFound`, and :class:`~transports.errors.UsageError` in an event loop that starts
-    no processes.
-    """
+    no processes."""
     from playwright.async_api import async_playwright
 
     manager = async_playwright()
@@ -198,7 +196,8 @@ def _restore_variables() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Address and headers may hold secrets and are shown only redacted. ``is_server`` is false for DevTools."""
+    """A running browser. Its address and headers may hold secrets and are shown only redacted. ``is_server`` is false
+    for DevTools."""
 
     url: str
     headers: Mapping[str, str]
@@ -245,8 +244,7 @@ class Remote:
         """``limit`` is in milliseconds. Raises :class:`~transports.errors.ConnectFailed`.
 
         The headers are sent only to the origin of the address. Playwright can ask for the URL, too, but it would send
-        the headers wherever a redirect or the answer leads.
-        """
+        the headers wherever a redirect or the answer leads."""
         headers = dict(self.headers)
         if self.url.lower().startswith(("ws:", "wss:")):
             return self.url, headers
@@ -305,9 +303,8 @@ def _debugger_url(version: str) -> str | None:
 
 
 class BrowserProcess:
-    """First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`, and always :meth:`end`, also after failures.
-    Only :meth:`end` has a time limit of its own; the caller limits the others.
-    """
+    """A browser and Playwright's driver. First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`, and always
+    :meth:`end`, also after failures. Only :meth:`end` has a time limit of its own; the caller limits the others."""
 
     browser: PlaywrightBrowser
 
@@ -459,8 +456,7 @@ class BrowserProcess:
 
     async def _close_browser(self) -> None:
         """The HAR of a context that a caller records in is written only if the context is closed by itself. The browser
-        is closed for its profile, and to remove downloads that were cut off.
-        """
+        is closed for its profile, and to remove downloads that were cut off."""
         contexts_of_callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
         await asyncio.gather(*(_try_step(_GRACE, context.close()) for context in contexts_of_callers))
         may_have_files = self.context is not None or self._may_have_downloads

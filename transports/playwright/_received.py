@@ -29,7 +29,7 @@ Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class Held(msgspec.Struct):
-    """``size`` is in bytes."""
+    """Content that the page holds. ``size`` is in bytes."""
 
     id: str
     size: Size
@@ -37,7 +37,7 @@ class Held(msgspec.Struct):
 
 
 class AppState(msgspec.Struct):
-    """See ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
+    """Whether the document holds an app. See ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
 
     protocol: Literal["abp", "webmcp"]
     present: bool
@@ -90,9 +90,8 @@ class _Rest(msgspec.Struct):
 
 
 class _Reply(msgspec.Struct):
-    """``answer`` with ``rest``, or why there is none: the agent ``refused`` the answer, the app ``threw`` an error
-    called ``name``, or the request was not for the document's origin (``denied``).
-    """
+    """The agent's reply: ``answer`` with ``rest``, or why there is none: the agent ``refused`` the answer, the app
+    ``threw`` an error called ``name``, or the request was not for the document's origin (``denied``)."""
 
     answer: Any = None
     rest: _Rest | None = None
@@ -109,8 +108,7 @@ def is_reference(answer: str) -> bool:
 def parse_reply(request: Message, text: str | bytes, *, handle_prefix: str = HELD) -> Message:
     """An exception of the app's ``call`` is a failed answer. Handles begin with ``handle_prefix``.
 
-    Raises :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins.
-    """
+    Raises :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins."""
     max_values = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
     reply = convert_received(decode_json(text, max_values=max_values), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
@@ -190,7 +188,7 @@ class Download(Effect):
 
 
 class Print(Effect):
-    """``id`` is that of the snapshot of the page, which may not be ``kept``."""
+    """The app printed. ``id`` is that of the snapshot of the page, which may not be ``kept``."""
 
     id: int | None = None
     kept: bool = True
@@ -214,7 +212,7 @@ class Clipboard(Effect):
 
 
 class Notice(Effect):
-    """Without a ``title`` it is the question whether the app may show notifications."""
+    """The app showed a notification. Without a ``title`` it is the question whether the app may show notifications."""
 
     title: str = ""
     body: str = ""
@@ -229,7 +227,7 @@ class Tools(msgspec.Struct):
 
 
 class ViewMessage(msgspec.Struct):
-    """``params`` is JSON. ``key`` names a request; a notification has none."""
+    """A message of JSON-RPC from a view. ``params`` is JSON. ``key`` names a request; a notification has none."""
 
     key: int | None
     method: str

@@ -60,8 +60,7 @@ def _state_of_existing_context() -> UsageError:
 @dataclass(frozen=True, slots=True)
 class Tab:
     """A ``borrowed`` page is the caller's: it may hold an app already, and it stays open after the session. ``browser``
-    is ``None`` if the caller gave the page or its context.
-    """
+    is ``None`` if the caller gave the page or its context."""
 
     page: Page
     folder: Path
@@ -74,8 +73,7 @@ class Tab:
 
     async def set_permissions(self, agent: PageAgent, granted: Collection[str]) -> None:
         """Grant these permissions and deny all others, so that the browser never prompts, for any origin. Contexts of
-        the caller or of an attached browser are left as they are.
-        """
+        the caller or of an attached browser are left as they are."""
         if self.browser is None or not self.shares_disk or agent.channel.cdp is None:
             return
         cdp = self.browser.cdp
@@ -137,10 +135,9 @@ class PageOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSource:
-    """At most one of ``browser`` (a running one, or a :class:`BrowserLender`), ``page``, ``context``, ``profile``,
-    ``cdp_url`` and ``browser_server`` may be given. ``headers`` are sent to ``cdp_url`` or ``browser_server``.
-    ``locale`` (BCP 47) and ``timezone`` (IANA) are those of a context that is made for the page.
-    """
+    """Where the page comes from. At most one of ``browser`` (a running one, or a :class:`BrowserLender`), ``page``,
+    ``context``, ``profile``, ``cdp_url`` and ``browser_server`` may be given. ``headers`` are sent to ``cdp_url`` or
+    ``browser_server``. ``locale`` (BCP 47) and ``timezone`` (IANA) are those of a context that is made for the page."""
 
     browser: Browser | BrowserLender | str | None = None
     page: Page | None = None
@@ -216,8 +213,7 @@ class PageSource:
 
         A shared browser that has died is started again. One that is started here is closed with ``stack``. Raises
         :class:`~transports.errors.ConnectFailed`, without starting a browser, if nothing listens at a ``url`` of this
-        machine.
-        """
+        machine."""
         if self.closed_option:
             raise UsageError(f"{spelled(f'{self.closed_option}=')} is closed; give an open one")
         if self.page is not None or self.context is not None:
@@ -259,8 +255,7 @@ class PageSource:
         """The page is closed with ``stack``. It takes the place of ``previous`` in its context.
 
         Raises :class:`~transports.errors.ConnectFailed`, and :class:`~transports.errors.UsageError` for an unknown
-        locale or time zone.
-        """
+        locale or time zone."""
         try:
             if previous is None:
                 return await self._open_tab(stack, browser)
@@ -384,8 +379,7 @@ async def close_quietly(page_or_context: Page | BrowserContext) -> None:
     """Waits two seconds at most. Never raises.
 
     A slower one is closed in the background: a page that floods the driver delays all its answers, and Playwright waits
-    for one before it sends the command that closes. If that task were cancelled, the page would stay.
-    """
+    for one before it sends the command that closes. If that task were cancelled, the page would stay."""
 
     async def close() -> None:
         # Whatever an ended driver raises, too.
@@ -403,8 +397,7 @@ async def close_quietly(page_or_context: Page | BrowserContext) -> None:
 
 async def _close_page(page: Page) -> None:
     """While Chromium commits a navigation, it ignores the command, but reports success (crbug.com/536385539).
-    Playwright then waits for ever, so the command is sent again until the page is closed.
-    """
+    Playwright then waits for ever, so the command is sent again until the page is closed."""
     closing = asyncio.ensure_future(page.close())
     await asyncio.wait({closing}, timeout=0.25)
     if not closing.done():

@@ -27,8 +27,7 @@ T = TypeVar("T")
 
 class _Context(async_api.BrowserContext):
     """Playwright caches the first wrapper of each implementation object for both APIs, so it would return a blocking
-    wrapper that the user has seen, or give the user an asynchronous one later.
-    """
+    wrapper that the user has seen, or give the user an asynchronous one later."""
 
     @property
     def browser(self) -> Browser | None:
@@ -78,7 +77,8 @@ def _implementation_of(thing: Any) -> Any:
 
 
 class PageRunner:
-    """Between two calls the loop is paused: events arrive with the next call of this API or of Playwright's."""
+    """Runs coroutines in the loop of Playwright's blocking API. Between two calls the loop is paused: events arrive
+    with the next call of this API or of Playwright's."""
 
     def __init__(self, owner: sync_api.Page | sync_api.BrowserContext) -> None:
         self._owner: Any = owner
@@ -90,8 +90,7 @@ class PageRunner:
         """Run a coroutine. If the wait is interrupted, by Ctrl-C say, it is cancelled and gets ten seconds to end.
 
         Raises :class:`~transports.errors.UsageError` in another thread than the page's, and
-        :class:`~transports.errors.Disconnected` if Playwright has been stopped.
-        """
+        :class:`~transports.errors.Disconnected` if Playwright has been stopped."""
         __tracebackhide__ = True
         if threading.get_ident() != self._thread:
             coroutine.close()

@@ -393,8 +393,7 @@ class TopPageTransport(PageTransport):
 
     def _sender_in(self, frame: ToolFrame, page_document: Document) -> Sender:
         """Frames of one origin cannot be told apart, so the sender counts as being in all of their places. A document
-        whose frame is unknown counts as a third party's.
-        """
+        whose frame is unknown counts as a third party's."""
         same_origin = [other for other in self._require_agent().page.frames[1:] if origin_of(other.url) == frame.origin]
         return sender_of(
             frame.url,
@@ -441,8 +440,7 @@ class TopPageTransport(PageTransport):
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """The call of a tool also raises :class:`~transports.errors.PersonRequired` and
-        :class:`~transports.errors.OutcomeUnknown`.
-        """
+        :class:`~transports.errors.OutcomeUnknown`."""
         if self.name != "webmcp":
             return await super().request(message, timeout=timeout)
         if message.type in ("initialize", "capabilities/list"):
@@ -531,8 +529,7 @@ class PlaywrightTransport(TopPageTransport):
     All options are those of :class:`~transports.playwright._transport.TopPageTransport`: ``browser``, or ``page``,
     ``context`` or ``cdp_url`` for a page of the caller's, or ``browser_server``, with ``headers``; ``profile`` and
     ``storage_state``; ``timeout`` and ``grace``; ``dialogs`` and ``permissions``; ``adapter``. With
-    ``protocol="auto"`` a page without ``window.abp`` is driven by its WebMCP tools, if it registers any.
-    """
+    ``protocol="auto"`` a page without ``window.abp`` is driven by its WebMCP tools, if it registers any."""
 
     name = "playwright"
 
@@ -541,8 +538,7 @@ class WebMcpTransport(TopPageTransport):
     """Transport to the WebMCP tools of a page, even if the page also has ``window.abp``.
 
     The options are those of :class:`~transports.playwright._transport.TopPageTransport`. The first tool may appear up
-    to 15 s after the page has loaded (``grace=``): large applications need several seconds.
-    """
+    to 15 s after the page has loaded (``grace=``): large applications need several seconds."""
 
     name = "webmcp"
     _default_protocol = "webmcp"

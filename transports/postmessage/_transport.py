@@ -84,8 +84,7 @@ class PostMessageTransport(PageTransport):
     third-party cookies and storage, a separate process, buffers copied between the two. The other options are as for
     :class:`~transports.PlaywrightTransport`.
 
-    Raises :class:`~transports.errors.UsageError` if options contradict each other.
-    """
+    Raises :class:`~transports.errors.UsageError` if options contradict each other."""
 
     name = "postmessage"
     features = Features(reconnects=True, cookies=True, appends=True, page=True)
@@ -133,8 +132,7 @@ class PostMessageTransport(PageTransport):
     @property
     def counts(self) -> Mapping[str, int]:
         """Counts of messages by outcome: ``delivered``, ``event``, ``late``, ``duplicate``, ``unknown``, ``malformed``
-        or ``foreign`` (from another window or origin). May be 50 ms old.
-        """
+        or ``foreign`` (from another window or origin). May be 50 ms old."""
         return self._counts
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
@@ -182,8 +180,7 @@ class PostMessageTransport(PageTransport):
         """Send a request to the embedded app.
 
         ``initialize`` raises :class:`~transports.errors.ConnectFailed` if the app's address leads to a document that
-        cannot be embedded, and :class:`~transports.errors.NotAbpApp` if there is no reply in time.
-        """
+        cannot be embedded, and :class:`~transports.errors.NotAbpApp` if there is no reply in time."""
         navigation = self._navigation
         if message.type != "initialize" or navigation is None:
             return await super().request(message, timeout=timeout)
@@ -250,8 +247,7 @@ class PostMessageTransport(PageTransport):
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
         """A browser prints only top pages and cuts a frame at the end of the paper. So the frame and the paper become
-        as tall as the printed app for a moment.
-        """
+        as tall as the printed app for a moment."""
         agent = self._require_agent()
         app = self._app
         if app is None:
@@ -333,8 +329,7 @@ async def _serve_harness(route: Route) -> None:
 
 class AppFrame:
     """An app of another site than the harness has its own process and debugging session. An app of the same site is
-    part of the harness's page: it shares the page's session, and its scripts run in one of the page's contexts.
-    """
+    part of the harness's page: it shares the page's session, and its scripts run in one of the page's contexts."""
 
     def __init__(self, agent: PageAgent, session: CDPSession, timeout: float) -> None:
         self._agent = agent

@@ -31,8 +31,8 @@ Layer: TypeAlias = Literal["abp", "typed", "heuristic"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """For an invalid descriptor, ``binary`` is the error, so that other content is not lost. With ``is_flat``, the type
-    and the size of the content stand beside it, not in it (docs/protocol.md 9.5)."""
+    """Content at a place in an answer. For an invalid descriptor, ``binary`` is the error, so that other content is not
+    lost. With ``is_flat``, the type and the size of the content stand beside it, not in it (docs/protocol.md 9.5)."""
 
     path: Place
     binary: BinaryData | ABPError
@@ -120,8 +120,7 @@ def find(
     returned as its error, so that other content is not lost. Values that are neither JSON nor content are added to
     ``others`` with their places. ``warnings`` get a line for each file that came as decoded text.
 
-    Raises :class:`~transports.errors.ProtocolError` for nesting deeper than :data:`MAX_DEPTH`.
-    """
+    Raises :class:`~transports.errors.ProtocolError` for nesting deeper than :data:`MAX_DEPTH`."""
     search = _Search(heuristics or _OFF, others, warnings)
     search.walk(data, ())
     return search.content

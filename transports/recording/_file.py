@@ -72,10 +72,10 @@ class _Line(BaseModel):
 
 
 class ContentEntry(_Line):
-    """``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw`` (plain bytes), ``encoded`` (text in
-    ``encoding``), ``text`` (a long plain text), ``handle`` (stayed on the far side, fetched by an :class:`Operation` of
-    the kind ``save``) or ``broken`` (could not be read, for ``reason``). ``sha256`` names the file that holds it.
-    """
+    """Content that was taken out of a payload. ``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw``
+    (plain bytes), ``encoded`` (text in ``encoding``), ``text`` (a long plain text), ``handle`` (stayed on the far side,
+    fetched by an :class:`Operation` of the kind ``save``) or ``broken`` (could not be read, for ``reason``). ``sha256``
+    names the file that holds it."""
 
     path: list[str | int]
     kind: Literal["bytes", "raw", "encoded", "text", "handle", "broken"]
@@ -91,9 +91,8 @@ class ContentEntry(_Line):
 
 
 class Header(_Line):
-    """``server`` is true for an MCP server, ``discovers`` if the page's manifest was read too. ``fields`` are names of
-    secrets in addition to the usual ones.
-    """
+    """First line of a recording. ``server`` is true for an MCP server, ``discovers`` if the page's manifest was read
+    too. ``fields`` are names of secrets in addition to the usual ones."""
 
     abp_recording: int
     transport: str
@@ -110,9 +109,8 @@ class _Numbered(_Line):
 
 
 class Operation(_Numbered):
-    """For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message; for other kinds ``payload``
-    holds the arguments.
-    """
+    """What the client asked. For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message; for
+    other kinds ``payload`` holds the arguments."""
 
     does: Literal["ask"] = "ask"
     kind: Kind
@@ -129,7 +127,8 @@ class RecordedEffect(_Line):
 
 
 class Answer(_Numbered):
-    """``shown`` are ``tool``, ``arguments`` and ``result`` of an MCP server's call, if a view was opened with it."""
+    """The app's answer to an operation. ``shown`` are ``tool``, ``arguments`` and ``result`` of an MCP server's call,
+    if a view was opened with it."""
 
     does: Literal["answer"] = "answer"
     type: str = ""
@@ -167,7 +166,7 @@ class Abandoned(_Numbered):
 
 
 class EventEntry(_Line):
-    """``effect`` is set instead of ``payload`` for a side effect."""
+    """An event of the app. ``effect`` is set instead of ``payload`` for a side effect."""
 
     does: Literal["event"] = "event"
     at: float = 0.0
@@ -235,8 +234,7 @@ class Recording:
     """File to record a conversation in, with rules for additional secrets.
 
     ``fields`` are name endings of secret values, such as ``pin``. ``patterns`` are regular expressions whose matches
-    (or their group ``secret``) are replaced. Binary content is never searched.
-    """
+    (or their group ``secret``) are replaced. Binary content is never searched."""
 
     path: Path | str
     fields: Sequence[str] = ()
@@ -256,8 +254,7 @@ class Writer:
     """An existing recording is replaced, together with its content in the folder beside it. Creating the writer raises
     :class:`~transports.errors.UsageError` if the file or the folder is a symlink, if the file is not a recording or is
     being written by another session, or if the folder is another user's. Every method raises
-    :class:`~transports.errors.StoreError` if the disk refuses.
-    """
+    :class:`~transports.errors.StoreError` if the disk refuses."""
 
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
@@ -355,7 +352,8 @@ class Writer:
 
 
 class Reader:
-    """Every method raises :class:`~transports.errors.BadRecording`, with the line's number in ``details["line"]``."""
+    """Reads a recording and its content. Every method raises :class:`~transports.errors.BadRecording`, with the line's
+    number in ``details["line"]``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -474,15 +472,15 @@ async def scrubbed(scrubber: Redactor, payload: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ContentPacker:
-    """``store`` writes content and returns its SHA-256; for a replay it only computes the hash."""
+    """Moves content from payloads into files of the recording. ``store`` writes content and returns its SHA-256; for a
+    replay it only computes the hash."""
 
     store: Callable[[Iterable[bytes | memoryview]], str]
     scrubber: Redactor
 
     async def pack(self, payload: object, *, is_parameter: bool = False) -> tuple[object, list[ContentEntry]]:
         """With ``is_parameter`` content is recorded decoded, so that calls with the same bytes in different encodings
-        match.
-        """
+        match."""
         content: list[tuple[Place, object]] = []
         plain = _take_content_out(await scrubbed(self.scrubber, payload), (), content)
         return plain, [await self.pack_content(value, path, is_parameter=is_parameter) for path, value in content]

@@ -62,9 +62,9 @@ _CHUNK = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class Action:
-    """``start`` and ``end`` are the lines of the file at which it began and ended. Events before ``end`` come before
-    the answer, the others after it. ``outcome`` is ``None`` if the recording ends before the answer.
-    """
+    """A recorded operation. ``start`` and ``end`` are the lines of the file at which it began and ended. Events before
+    ``end`` come before the answer, the others after it. ``outcome`` is ``None`` if the recording ends before the
+    answer."""
 
     operation: Operation
     start: int
@@ -131,7 +131,7 @@ class _Grouping:
 
 
 class RecordedActions:
-    """Each action is taken once, equal actions in recorded order."""
+    """The actions that a replay has still to play. Each action is taken once, equal actions in recorded order."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -349,8 +349,7 @@ class ReplayProgress:
         """``before`` are the unfinished lines before it; those that are done are removed.
 
         The limit for each line is a second without progress, since a program that behaves differently may never reach
-        it. There is no limit for the answer to a question of the app, since a person may have to give it.
-        """
+        it. There is no limit for the answer to a question of the app, since a person may have to give it."""
         while before and before[0] < line:
             awaited = before.popleft()
             question = self._actions.questions_answered_at.get(awaited)
@@ -370,11 +369,10 @@ class ReplayProgress:
 
 
 class ReplayTransport(Transport):
-    """``patterns`` are those of the :class:`Recording`. They are not read from the file, since a pattern in an
-    untrusted file could run for hours. Raises :class:`~transports.errors.NotRecorded` for operations that the recording
-    does not hold, and :class:`~transports.errors.BadRecording` if it cannot be read, or its content is missing or was
-    changed.
-    """
+    """Transport that answers from a recording. ``patterns`` are those of the :class:`Recording`. They are not read from
+    the file, since a pattern in an untrusted file could run for hours. Raises :class:`~transports.errors.NotRecorded`
+    for operations that the recording does not hold, and :class:`~transports.errors.BadRecording` if it cannot be read,
+    or its content is missing or was changed."""
 
     name = "replay"
     views: PageSource | None = None

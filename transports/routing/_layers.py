@@ -158,7 +158,7 @@ _TEXT_KEYS = frozenset(("content", "result", "structuredContent"))
 
 
 class ParsedTexts(NamedTuple):
-    """``roots`` are the places where the paths of field rules begin."""
+    """An answer whose texts of JSON are parsed. ``roots`` are the places where the paths of field rules begin."""
 
     data: object
     roots: Sequence[Place]
@@ -234,8 +234,7 @@ class Fetcher:
     ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
     from private addresses other than the one at which the app was reached. With ``propagate``, downloads from the app's
     own origin carry ``traceparent``. ``sender`` is the document that the content belongs to, by default the app. With
-    ``accept_compression``, servers may compress downloads, which are decoded while they arrive.
-    """
+    ``accept_compression``, servers may compress downloads, which are decoded while they arrive."""
 
     transport: Transport | None = None
     timeout: float = 300.0
@@ -264,8 +263,7 @@ class Fetcher:
         ``on_download`` gets the bytes so far and the expected total of a download. Raises
         :class:`~transports.errors.BinaryError` for content that cannot be trusted,
         :class:`~transports.errors.TransportError` if it cannot be fetched, and
-        :class:`~transports.errors.StoreError` if the file cannot be written.
-        """
+        :class:`~transports.errors.StoreError` if the file cannot be written."""
         match binary.content:
             case Handle() as handle:
                 await self._save(handle, staged, binary.size)
@@ -381,8 +379,9 @@ _MANY = 3000
 
 
 class Recognised(NamedTuple):
-    """``data`` is the answer, perhaps changed by a layer; ``refs`` are files that are stored already; ``configured``
-    are the matches of field rules. A ``large`` answer is processed in threads only."""
+    """An answer and the files that were found in it. ``data`` is the answer, perhaps changed by a layer; ``refs`` are
+    files that are stored already; ``configured`` are the matches of field rules. A ``large`` answer is processed in
+    threads only."""
 
     data: object
     files: list[Found]

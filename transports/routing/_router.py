@@ -151,8 +151,8 @@ def masked(staged: Staged, secrets: KnownSecrets) -> Staged:
 
 
 class _MaskedStaged(Staged):
-    """Written content is held in memory until the commit masks it; content above ``MAX_MASKED_BYTES`` is passed on
-    unmasked."""
+    """A staged file whose secrets are masked. Written content is held in memory until the commit masks it; content
+    above ``MAX_MASKED_BYTES`` is passed on unmasked."""
 
     def __init__(self, staged: Staged, secrets: KnownSecrets) -> None:
         self._secrets = secrets
@@ -332,8 +332,7 @@ class Router:
         Files are stored one after the other, in the order of the answer. If a file cannot be stored, the others are,
         and then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has the stored parts, its
         ``details`` the field and the URL without credentials, ``download_url`` the whole URL. An error of a policy's
-        transformer is raised unchanged. When the call is cancelled, content on the far side is released.
-        """
+        transformer is raised unchanged. When the call is cancelled, content on the far side is released."""
         origin = {"capability": capability, **(source or {})}
         call = str(origin.get("call", ""))
         context = TransformContext(capability, call, self._store, self._on_event)

@@ -36,7 +36,7 @@ OnMessage: TypeAlias = Callable[[bytes, bool], bool]
 
 
 class _Head(NamedTuple):
-    """``payload`` is its position in the buffer."""
+    """Head of a frame. ``payload`` is its position in the buffer."""
 
     first: int
     payload: int
@@ -49,8 +49,7 @@ class _Head(NamedTuple):
 
 class Connection(ClientConnection, asyncio.BufferedProtocol):
     """``message_limit`` is in bytes, for all frames of a message. Use it as
-    ``websockets.connect(create_connection=…)``.
-    """
+    ``websockets.connect(create_connection=…)``."""
 
     def __init__(self, *args: Any, on_message: OnMessage, message_limit: int, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -88,8 +87,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         """Return the next message that ``on_message`` has declined, and whether it is text.
 
         Reading pauses from its arrival to the next call. Raises the exception of ``on_message``, if any, and
-        :class:`websockets.exceptions.ConnectionClosed` once the connection is closed.
-        """
+        :class:`websockets.exceptions.ConnectionClosed` once the connection is closed."""
         while not self._declined:
             if self._error is not None:
                 raise self._error
@@ -127,8 +125,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     def _read_response(self) -> bool:
         """Pass bytes that are not frames to the library: the response to the handshake, and everything after the end.
 
-        Returns whether frames follow.
-        """
+        Returns whether frames follow."""
         data = bytes(self._buffer[: self._end])
         self._end = 0
 
@@ -316,8 +313,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     async def keepalive(self) -> None:
         """Replaces the library's, for which only the pong is a sign of life: that comes after a large message in either
-        direction, and may take longer than any timeout.
-        """
+        direction, and may take longer than any timeout."""
         assert self.ping_interval is not None and self.ping_timeout is not None
         while True:
             await asyncio.sleep(self.ping_interval)
@@ -354,8 +350,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     def _bytes_taken(self) -> int:
         """On Linux those that the peer's system has acknowledged: with TLS the write buffer of asyncio passes
-        everything on at once.
-        """
+        everything on at once."""
         if sys.platform != "linux":
             return self._sent - self.transport.get_write_buffer_size()
         connection = self.transport.get_extra_info("socket")

@@ -86,8 +86,8 @@ def error_type(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Metric:
-    """``name``, ``unit`` (UCUM) and ``labels`` are those of OpenTelemetry. ``value`` returns the current value of a
-    gauge; values of other metrics come from :func:`record`."""
+    """A metric of the kit. ``name``, ``unit`` (UCUM) and ``labels`` are those of OpenTelemetry. ``value`` returns the
+    current value of a gauge; values of other metrics come from :func:`record`."""
 
     name: str
     kind: Literal["histogram", "counter", "gauge"]

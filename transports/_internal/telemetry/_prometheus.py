@@ -16,8 +16,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Exposition:
-    """Each exposition has a registry of its own, so that two servers in one process do not share series. Process
-    metrics (``process_resident_memory_bytes``, …) exist on Linux only."""
+    """The metrics in the format of Prometheus. Each exposition has a registry of its own, so that two servers in one
+    process do not share series. Process metrics (``process_resident_memory_bytes``, …) exist on Linux only."""
 
     def __init__(self, version: str) -> None:
         self.registry = registry = CollectorRegistry()

@@ -259,7 +259,8 @@ def _choose_id(folders: StoreFolders, description: Description, scope: Scope) ->
 
 @dataclass(slots=True)
 class _Commit:
-    """``undo`` takes the steps back after an error; ``durable`` steps are synced to the disk."""
+    """A staged file on its way to its place. ``undo`` takes the steps back after an error; ``durable`` steps are synced
+    to the disk."""
 
     folders: StoreFolders
     undo: ExitStack

@@ -223,8 +223,8 @@ class StoreFolders(NamedTuple):
 
 
 class Tree:
-    """With ``private``, a root of another user is refused. A symlink or a file in the place of a folder raises
-    :class:`~transports.errors.StoreError`."""
+    """A folder whose files are opened without following symlinks. With ``private``, a root of another user is refused.
+    A symlink or a file in the place of a folder raises :class:`~transports.errors.StoreError`."""
 
     def __init__(self, root: Path, *, private: bool) -> None:
         self.root = root

@@ -432,8 +432,8 @@ _CHUNK = 20_000
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """``lease`` is an id: a request that is repeated after a lost connection (``again``) gets the same jobs. Hosts
-    after ``last_host`` come first."""
+    """A worker's request for jobs. ``lease`` is an id: a request that is repeated after a lost connection (``again``)
+    gets the same jobs. Hosts after ``last_host`` come first."""
 
     run: str
     worker: str
@@ -664,8 +664,8 @@ def _replace_wrong_lines(cursor: Cursor, run: str, last: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """``source`` reads the input in batches, and ``fingerprint`` identifies it. Setting ``cancelled`` ends the addition
-    after the current batch."""
+    """An input that is being added to a run. ``source`` reads the input in batches, and ``fingerprint`` identifies it.
+    Setting ``cancelled`` ends the addition after the current batch."""
 
     database: Database
     run: str

@@ -54,8 +54,8 @@ _SHORT_COLUMNS = COLUMNS.replace(
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """``states`` are final states, or a single other state. ``text`` is contained in the job, or is the whole id of a
-    copy. ``after`` is the ``next`` of the previous page."""
+    """Which jobs to list. ``states`` are final states, or a single other state. ``text`` is contained in the job, or is
+    the whole id of a copy. ``after`` is the ``next`` of the previous page."""
 
     states: Sequence[State]
     code: str | None = None

@@ -35,9 +35,9 @@ _LAST = "abp_jobs_ended"
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """``jobs`` are new in the ledger. ``copies`` counts lines with the same job as an earlier line of this input.
-    ``replaced`` counts failed lines, replaced by lines of the same id. ``known`` is true if the whole input was in the
-    ledger already."""
+    """Counts of an input that was added. ``jobs`` are new in the ledger. ``copies`` counts lines with the same job as
+    an earlier line of this input. ``replaced`` counts failed lines, replaced by lines of the same id. ``known`` is true
+    if the whole input was in the ledger already."""
 
     lines: int
     jobs: int = 0
@@ -94,9 +94,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``position`` is the line's place in the input. Times are in seconds since 1970, ``None`` if not set yet.
-    ``artifacts`` are references as JSON objects. A ``copy`` shares the job of an earlier line; its ``job`` has the id
-    and the carried fields of its own line."""
+    """A line of the input with its job. ``position`` is the line's place in the input. Times are in seconds since 1970,
+    ``None`` if not set yet. ``artifacts`` are references as JSON objects. A ``copy`` shares the job of an earlier line;
+    its ``job`` has the id and the carried fields of its own line."""
 
     position: int
     key: str

@@ -37,7 +37,7 @@ class WhyBlank(NamedTuple):
 
 
 class Diagnosis:
-    """At most 100 reports of each kind, of 500 characters each."""
+    """Problems of a view. At most 100 reports of each kind, of 500 characters each."""
 
     def __init__(self, host: Host, csp: CspMode, address: str, tasks: set[asyncio.Task[None]]) -> None:
         self._host = host
@@ -249,8 +249,7 @@ async def is_blank(frame: Frame) -> bool:
     """A blank document has no text, picture, control or border.
 
     Waits until the document has not changed or moved for 0.3 s, three seconds at most. One that cannot be looked at,
-    since its script never ends or it has gone, counts as blank.
-    """
+    since its script never ends or it has gone, counts as blank."""
     with contextlib.suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(3.0 + _GRACE):
             return await frame.evaluate(_LOOK, {"quiet": 300, "longest": 3000}) is not True

@@ -61,7 +61,8 @@ _PERMISSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ViewDocument:
-    """``csp`` is ``None`` if the server declares none. ``permissions`` are names of the iframe's ``allow``."""
+    """HTML document of a view, as its server gave it. ``csp`` is ``None`` if the server declares none. ``permissions``
+    are names of the iframe's ``allow``."""
 
     uri: str
     html: str
@@ -124,8 +125,7 @@ def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, 
 def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, object] | None = None) -> ViewDocument:
     """``listed`` is the entry of the server's list, for a document that declares nothing.
 
-    Raises :class:`~transports.errors.ProtocolError`, also for a document of more than 8 MiB.
-    """
+    Raises :class:`~transports.errors.ProtocolError`, also for a document of more than 8 MiB."""
     match result.get("contents"):
         case [dict(content), *_]:
             pass

@@ -45,18 +45,18 @@ class Source(_Data, frozen=True):
 
 
 class HostLimits(_Data, frozen=True):
-    """``None`` if there is no limit, or it is unknown."""
+    """Limits that a host is known to have: ``None`` if there is no limit, or it is unknown."""
 
     result_characters: Annotated[int, msgspec.Meta(gt=0)] | None = None
     call_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class HostProfile(_Data, frozen=True):
-    """``name`` and ``version`` are what it calls itself. ``capabilities`` are ``hostCapabilities``, word for word: a
-    request that has none there is refused. ``csp_sources`` maps directives to sources that it adds to the policy of
-    each view. ``app_tools`` says whether it calls the tools of views, ``openai`` whether they have ``window.openai``.
-    ``styles`` maps CSS variables to values. ``unknown`` names facts that have no source.
-    """
+    """What a host offers to views. ``name`` and ``version`` are what it calls itself. ``capabilities`` are
+    ``hostCapabilities``, word for word: a request that has none there is refused. ``csp_sources`` maps directives to
+    sources that it adds to the policy of each view. ``app_tools`` says whether it calls the tools of views, ``openai``
+    whether they have ``window.openai``. ``styles`` maps CSS variables to values. ``unknown`` names facts that have no
+    source."""
 
     name: str
     sources: Annotated[Sequence[Source], msgspec.Meta(min_length=1)]
@@ -205,7 +205,7 @@ class DownloadFile(_Message, frozen=True):
 
 
 class SizeChanged(_Message, frozen=True):
-    """In CSS pixels."""
+    """The size of the view's content in CSS pixels."""
 
     width: _Pixels | None = None
     height: _Pixels | None = None
@@ -317,7 +317,8 @@ Decision: TypeAlias = "bool | Awaitable[bool | None] | None"
 
 @dataclass(frozen=True, slots=True)
 class ViewHandlers:
-    """Each gets the request's parameters and returns ``False`` to refuse; it may be a coroutine function."""
+    """Functions that decide on requests of a view. Each gets the request's parameters and returns ``False`` to refuse;
+    it may be a coroutine function."""
 
     on_open_link: Callable[[str], Decision] | None = None
     on_message: Callable[[Mapping[str, object]], Decision] | None = None
@@ -326,7 +327,7 @@ class ViewHandlers:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """``locale`` is of BCP 47, ``timezone`` of IANA, ``size`` in CSS pixels."""
+    """What a view learns of its surroundings. ``locale`` is of BCP 47, ``timezone`` of IANA, ``size`` in CSS pixels."""
 
     theme: Literal["light", "dark"] = "light"
     locale: str = "en-US"
@@ -376,8 +377,7 @@ def _refusal_of(error: ABPError) -> _Refused:
 
 class Host:
     """Host of one view. ``save_file`` takes a file that the view hands out, ``discard`` content of a file that is
-    refused. ``current_call`` returns the id of the call under way.
-    """
+    refused. ``current_call`` returns the id of the call under way."""
 
     def __init__(
         self,
@@ -417,9 +417,8 @@ class Host:
         self._modes_of_view: Sequence[str] | None = None
 
     async def answer(self, method: str, text: str, *, is_request: bool) -> dict[str, object] | None:
-        """``text`` are the parameters as JSON. Returns ``result`` or ``error`` of JSON-RPC; ``None`` for a
-        notification.
-        """
+        """Answer a message of the view, whose parameters are JSON in ``text``. Returns ``result`` or ``error`` of
+        JSON-RPC; ``None`` for a notification."""
         try:
             params = _read_json(text)
             if not is_request:

@@ -56,7 +56,7 @@ _HOST_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports view<
 
 @dataclass(frozen=True, slots=True)
 class OpenedTool:
-    """``arguments`` and ``result`` are JSON values of MCP."""
+    """A call of a tool, and the view for its result. ``arguments`` and ``result`` are JSON values of MCP."""
 
     tool: Mapping[str, object]
     arguments: Mapping[str, object]
@@ -65,9 +65,8 @@ class OpenedTool:
 
 
 class ViewTransport(PageTransport):
-    """``call_tool`` calls the tool and reads its view; it is called once, when this opens. ``relay`` sends requests of
-    the view to its server.
-    """
+    """Transport to a view in a page. ``call_tool`` calls the tool and reads its view; it is called once, when this
+    opens. ``relay`` sends requests of the view to its server."""
 
     name = "view"
     features = Features(listing=True, reconnects=True, appends=True, page=True)

@@ -80,8 +80,7 @@ async def download(request: DownloadRequest, staged: Staged, *, timeout: float) 
 
     Raises :class:`~transports.errors.DownloadFailed` and its subclasses (``code`` is ``TIMEOUT`` at a deadline),
     :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and the errors of ``staged``,
-    ``cookies`` and ``on_progress``. No message, detail or log line holds a credential or a query.
-    """
+    ``cookies`` and ``on_progress``. No message, detail or log line holds a credential or a query."""
     reference = request.reference
     base_url = request.base_url
     if request.sender is not None:
@@ -188,7 +187,7 @@ def _is_tainted(origin: Origin | None, hops: Sequence[Target]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """``resumes`` is true if only the rest after the staged bytes was requested."""
+    """Response to a request for a file. ``resumes`` is true if only the rest after the staged bytes was requested."""
 
     response: aiohttp.ClientResponse
     display_url: str
@@ -196,8 +195,9 @@ class _Answer:
 
 
 class Transfer:
-    """``representation`` describes the staged bytes; bytes of two representations are never joined. ``attempts`` counts
-    the requests for the file. ``left_origin`` is true if a redirect led away from the URL's own origin."""
+    """A download with its progress over several requests. ``representation`` describes the staged bytes; bytes of two
+    representations are never joined. ``attempts`` counts the requests for the file. ``left_origin`` is true if a
+    redirect led away from the URL's own origin."""
 
     def __init__(self, request: DownloadRequest, start: Target, staged: Staged) -> None:
         self.request = request

@@ -55,10 +55,10 @@ class UserHost:
 
 
 class RedirectedGet:
-    """``target`` is the URL of the next request, or of the last one at the end. ``user_host`` is the host of the user's
-    own address. It may be private; any other host must be public unless ``allow_private``. The credentials in the
-    user's address go to its own origin until the first redirect away from it. ``what`` names the document in messages;
-    ``timeout`` in seconds covers all requests."""
+    """A GET request that follows redirects. ``target`` is the URL of the next request, or of the last one at the end.
+    ``user_host`` is the host of the user's own address. It may be private; any other host must be public unless
+    ``allow_private``. The credentials in the user's address go to its own origin until the first redirect away from it.
+    ``what`` names the document in messages; ``timeout`` in seconds covers all requests."""
 
     def __init__(
         self,

@@ -59,8 +59,8 @@ def cookie_header(cookies: Mapping[str, str]) -> str:
 
 
 class RetryRequest(Exception):
-    """``error`` is raised to the caller once no retries are left. ``wait`` is the server's ``Retry-After`` in
-    seconds."""
+    """Raised when a request may succeed if it is repeated. ``error`` is raised to the caller once no retries are left.
+    ``wait`` is the server's ``Retry-After`` in seconds."""
 
     def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
         super().__init__(error.message)
@@ -78,11 +78,12 @@ class BrokenBody(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadRequest:
-    """``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is the size that the app declared and
-    ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page: relative URLs are resolved
-    against it, and ``cookies`` is called (with a URL) for its origin only. ``sender`` is the document that asks, if
-    there is one. Its address, origin and server then replace ``base_url`` and ``server_address``, and requests carry
-    the headers of a browser's ``fetch`` from there (``Origin``, ``Referer``, ``Sec-Fetch-Site``).
+    """What to download, and within which limits. ``stall_timeout`` (seconds) is the longest time without a byte.
+    ``size`` is the size that the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is
+    the app's page: relative URLs are resolved against it, and ``cookies`` is called (with a URL) for its origin only.
+    ``sender`` is the document that asks, if there is one. Its address, origin and server then replace ``base_url`` and
+    ``server_address``, and requests carry the headers of a browser's ``fetch`` from there (``Origin``, ``Referer``,
+    ``Sec-Fetch-Site``).
 
     An address must be public unless ``allow_private``, or unless it is that of the app's own origin:
     ``server_address``, the numeric address and the port at which the app was reached, or the host of ``base_url``
@@ -91,8 +92,7 @@ class DownloadRequest:
     requests to the app's own origin carry ``traceparent``.
 
     With ``accept_compression`` the server may compress the file. It is decoded while it arrives: ``size``, ``limit``
-    and ``on_progress`` are about the decoded bytes. Such a download is not resumed but begun again.
-    """
+    and ``on_progress`` are about the decoded bytes. Such a download is not resumed but begun again."""
 
     reference: Download
     limit: int

@@ -53,7 +53,8 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``url`` has no user info and no fragment; ``authorization`` is the user info as an ``Authorization`` header."""
+    """Where a request goes. ``url`` has no user info and no fragment; ``authorization`` is the user info as an
+    ``Authorization`` header."""
 
     url: URL
     authorization: str | None = field(default=None, repr=False)
@@ -72,8 +73,7 @@ def parse(text: str, base_url: str | None = None) -> Target:
 
     Path and query keep their spelling, which a signature may cover; only characters that are invalid in a URL are
     quoted. A numeric host in decimal, octal, hexadecimal or short form becomes a dotted address, as in every resolver.
-    Raises :class:`BadUrl`.
-    """
+    Raises :class:`BadUrl`."""
     text = re.sub(r"[\t\r\n]", "", text.strip(_CONTROLS_AND_SPACE))
     match = _SCHEME.match(text)
     if match is None:

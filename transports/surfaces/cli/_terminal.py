@@ -119,7 +119,7 @@ class _History(FileHistory):
 
 
 class LineCompleter(Completer):
-    """``commands`` are the shell's own, with their descriptions."""
+    """Completes lines of the shell. ``commands`` are the shell's own, with their descriptions."""
 
     def __init__(self, capabilities: Callable[[], Mapping[str, Capability]], commands: Mapping[str, str]) -> None:
         self._capabilities = capabilities

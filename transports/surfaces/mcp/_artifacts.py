@@ -36,8 +36,9 @@ def _reading_advice(ref: ArtifactRef) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactDescriber:
-    """``limits`` decide which artifacts count as large, and which may be read without asking. ``link`` returns a URL
-    that opens an artifact. Without ``as_resources`` results hold no links, since clients cannot read artifacts."""
+    """Describes artifacts to MCP clients. ``limits`` decide which artifacts count as large, and which may be read
+    without asking. ``link`` returns a URL that opens an artifact. Without ``as_resources`` results hold no links, since
+    clients cannot read artifacts."""
 
     limits: FileLimits = field(default_factory=FileLimits)
     link: Link | None = None

@@ -208,7 +208,8 @@ def takes_tasks(ctx: Context) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """It is answered by setting the result of ``answer``. ``key`` identifies it within its call."""
+    """A question of the app that waits for the client. It is answered by setting the result of ``answer``. ``key``
+    identifies it within its call."""
 
     key: str
     client_request: ClientRequest

@@ -403,8 +403,8 @@ def parse_tokens(tokens: str) -> dict[str, str]:
 
 
 class JwtVerifier:
-    """For JSON Web Tokens (RFC 7519). The user is ``signed:`` plus the ``sub``, so that an issuer's names never equal
-    those of the operator's secrets. The algorithms are a fixed list, all with public keys, so that a token cannot
+    """Verifies JSON Web Tokens (RFC 7519). The user is ``signed:`` plus the ``sub``, so that an issuer's names never
+    equal those of the operator's secrets. The algorithms are a fixed list, all with public keys, so that a token cannot
     choose another (RFC 8725)."""
 
     def __init__(self, options: Options, resource: str) -> None:
@@ -468,7 +468,8 @@ def _scopes_in(claims: Mapping[str, Any]) -> list[str]:
 
 
 class BearerVerifier(TokenVerifier):
-    """``users`` are by their secrets, which have all ``scopes``."""
+    """Verifies the operator's secrets and JSON Web Tokens. ``users`` are by their secrets, which have all
+    ``scopes``."""
 
     def __init__(self, users: Mapping[str, str], jwt_verifier: JwtVerifier | None, scopes: Sequence[str] = ()) -> None:
         self._users = users

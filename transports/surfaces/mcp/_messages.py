@@ -175,7 +175,8 @@ async def read_request_body(
 
 
 class Refused(Exception):
-    """``error`` is the answer, with the id of the request, or ``None`` if the line has no id (JSON-RPC 2.0, 5)."""
+    """Raised for a line that is not handed to the server. ``error`` is the answer, with the id of the request, or
+    ``None`` if the line has no id (JSON-RPC 2.0, 5)."""
 
     def __init__(self, line: bytes, code: int, reason: str, data: object = None) -> None:
         super().__init__(reason)

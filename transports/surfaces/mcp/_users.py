@@ -209,9 +209,10 @@ class _Client:
 
 
 class Subscribers:
-    """Clients may subscribe to artifacts of ``store``, which is watched while there are such subscriptions, and to
-    resources of the MCP servers among ``apps``. Notifications are sent in the background; an unreachable client is
-    dropped. A client with a handshake is known by its connection; a newer one opens a stream with :meth:`listen`."""
+    """Sends clients what they have subscribed to. Clients may subscribe to artifacts of ``store``, which is watched
+    while there are such subscriptions, and to resources of the MCP servers among ``apps``. Notifications are sent in
+    the background; an unreachable client is dropped. A client with a handshake is known by its connection; a newer one
+    opens a stream with :meth:`listen`."""
 
     def __init__(self, store: ArtifactStore, apps: Apps) -> None:
         self._apps = apps
@@ -575,8 +576,8 @@ class User:
 
 @dataclass(eq=False)
 class Users:
-    """``connection`` is the session id of a request, empty without one. It only matters with ``isolate_sessions``,
-    which makes each session a separate user."""
+    """The users of a server. ``connection`` is the session id of a request, empty without one. It only matters with
+    ``isolate_sessions``, which makes each session a separate user."""
 
     store: ArtifactStore
     connect: Connect

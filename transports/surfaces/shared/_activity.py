@@ -40,10 +40,10 @@ MAX_TEXT = 500
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """``started`` is in seconds since 1970. ``duration_ms`` is ``None`` until the call has ended. ``error`` is a code
-    and a message. ``artifacts`` are ids, and ``evidence`` has the ids of recordings by kind. ``question`` is set while
-    the app waits for an answer. ``view`` is the address of the view that is kept for the call. A ``detached`` call goes
-    on without the request that made it."""
+    """A call for people to see. ``started`` is in seconds since 1970. ``duration_ms`` is ``None`` until the call has
+    ended. ``error`` is a code and a message. ``artifacts`` are ids, and ``evidence`` has the ids of recordings by kind.
+    ``question`` is set while the app waits for an answer. ``view`` is the address of the view that is kept for the
+    call. A ``detached`` call goes on without the request that made it."""
 
     id: str
     session: str
@@ -182,7 +182,7 @@ class LogGap(Exception):
 
 
 class Activity:
-    """For one event loop. :meth:`store_changed` is for a :class:`StoreWatcher`."""
+    """Log of a server's apps and calls, for one event loop. :meth:`store_changed` is for a :class:`StoreWatcher`."""
 
     def __init__(self) -> None:
         #: Connected apps by key, oldest first.
@@ -359,7 +359,8 @@ _LISTING_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """``updated`` have another file name, MIME type or scope than before. ``removed`` are ids with their scopes."""
+    """What has changed in a store. ``updated`` have another file name, MIME type or scope than before. ``removed`` are
+    ids with their scopes."""
 
     stored: tuple[ArtifactRef, ...]
     updated: tuple[ArtifactRef, ...]

@@ -121,8 +121,9 @@ _NEXT_STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """``by_code`` are steps by the code of the error, in which ``{again}`` is the advice on repeating the call. The
-    others are for an artifact that is not there, a lost connection, and wrong arguments."""
+    """What a surface tells a model to do after an error. ``by_code`` are steps by the code of the error, in which
+    ``{again}`` is the advice on repeating the call. The others are for an artifact that is not there, a lost
+    connection, and wrong arguments."""
 
     by_code: Mapping[str, str]
     no_artifact: str
@@ -209,9 +210,9 @@ _REFUSED_AT_ROOT = (
 
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
-    """``rules`` are in words for the tool's description, since the schema cannot express them. ``names`` are the app's
-    names of the parameters that were renamed, by their new names. ``is_complete`` is false if the app may take
-    parameters that are not in the schema."""
+    """Schema of a tool's parameters for a model. ``rules`` are in words for the tool's description, since the schema
+    cannot express them. ``names`` are the app's names of the parameters that were renamed, by their new names.
+    ``is_complete`` is false if the app may take parameters that are not in the schema."""
 
     schema: Schema
     rules: str = ""
@@ -458,7 +459,8 @@ def _fold_root(schema: Schema) -> tuple[Schema, list[str]]:
 
 @dataclass
 class _RootParts:
-    """``rules`` are the conditions in words that properties and required names cannot express."""
+    """Properties that are collected from a schema's branches. ``rules`` are the conditions in words that properties and
+    required names cannot express."""
 
     properties: Schema = field(default_factory=dict)
     required: list[str] = field(default_factory=list)

@@ -68,8 +68,9 @@ def make_private(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptCall:
-    """``answer`` is the document of ``abp call --json``, and ``content`` its representation by the surface, such as an
-    MCP result, both as JSON. They are ``None`` while the call runs, and after they have expired."""
+    """A detached call with its answer. ``answer`` is the document of ``abp call --json``, and ``content`` its
+    representation by the surface, such as an MCP result, both as JSON. They are ``None`` while the call runs, and after
+    they have expired."""
 
     record: CallRecord
     answer: bytes | None = None

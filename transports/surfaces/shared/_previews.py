@@ -22,8 +22,8 @@ _PDF = "application/pdf"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """``label`` has the file's name, size and changes; it is empty for the only image. ``thumbnail`` is true if the
-    picture is smaller than the file, or of lower quality."""
+    """An image that is shown with a result. ``label`` has the file's name, size and changes; it is empty for the only
+    image. ``thumbnail`` is true if the picture is smaller than the file, or of lower quality."""
 
     ref: ArtifactRef
     data: bytes = field(repr=False)
@@ -34,7 +34,8 @@ class Picture:
 
 @dataclass(slots=True)
 class Pictures:
-    """``note`` gives the number of missing images and the reason; it is empty if none is missing."""
+    """The images of a result. ``note`` gives the number of missing images and the reason; it is empty if none is
+    missing."""
 
     shown: list[Picture] = field(default_factory=list)
     note: str = ""

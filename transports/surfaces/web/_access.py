@@ -156,10 +156,10 @@ AuthorizedHandler: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.St
 
 
 class Access:
-    """``users`` maps tokens other than the operator's to their scopes. ``host`` is the listening address,
-    ``public_url`` the address behind a proxy. Other names are refused, and ``X-Forwarded-*`` headers of a proxy are
-    ignored. ``signer`` signs scope tokens and cookies. The holders of one scope may have ``max_requests`` running
-    requests, the operator any number."""
+    """Decides who may make which request. ``users`` maps tokens other than the operator's to their scopes. ``host`` is
+    the listening address, ``public_url`` the address behind a proxy. Other names are refused, and ``X-Forwarded-*``
+    headers of a proxy are ignored. ``signer`` signs scope tokens and cookies. The holders of one scope may have
+    ``max_requests`` running requests, the operator any number."""
 
     def __init__(
         self,

@@ -38,7 +38,8 @@ list_ = list  # in the class below, list is a method
 
 
 class ArtifactRoutes:
-    """Each visitor sees artifacts of their scope; the operator may also fetch the unlisted files of batch runs."""
+    """Handlers for the artifacts of the store. Each visitor sees artifacts of their scope; the operator may also fetch
+    the unlisted files of batch runs."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -192,7 +193,8 @@ def _matches_query(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
 
 
 class ThumbnailRoutes:
-    """Each thumbnail is made in a process of its own and cached. So is the fact that there is none."""
+    """Handlers for thumbnails. Each thumbnail is made in a process of its own and cached. So is the fact that there is
+    none."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

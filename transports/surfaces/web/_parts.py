@@ -17,8 +17,8 @@ from ._runs import ServedRuns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """``apps`` are those that the server has connected, and ``named`` are names of apps that may be connected.
-    ``activity`` may be shared with another surface, and has its apps, too."""
+    """What the handlers of a server share. ``apps`` are those that the server has connected, and ``named`` are names of
+    apps that may be connected. ``activity`` may be shared with another surface, and has its apps, too."""
 
     store: ArtifactStore
     options: Options

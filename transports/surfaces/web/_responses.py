@@ -56,7 +56,7 @@ _STATUS_BY_CODE = {
 
 
 class RequestRefused(ABPError):
-    """``status`` and ``headers`` are those of the response."""
+    """Raised to answer a request with an error. ``status`` and ``headers`` are those of the response."""
 
     def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message, code=code, retryable=status in (429, 503))
@@ -217,7 +217,7 @@ def _preview_of(mime_type: str) -> Preview:
 
 @dataclass(frozen=True, slots=True)
 class StoredArtifact:
-    """``run_id`` is the batch run to which the artifact belongs."""
+    """An artifact with its store. ``run_id`` is the batch run to which the artifact belongs."""
 
     store: ArtifactStore
     ref: ArtifactRef

@@ -41,7 +41,8 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``where`` is the address of a ledger or the path of its ``folder``. ``changed`` is in seconds since 1970."""
+    """Where a batch run is kept. ``where`` is the address of a ledger or the path of its ``folder``. ``changed`` is in
+    seconds since 1970."""
 
     where: str
     name: str
@@ -56,7 +57,7 @@ class Place:
 
 @dataclass(slots=True)
 class ServedRun:
-    """``reported`` are the states that were last reported as a change."""
+    """A run that someone looks at. ``reported`` are the states that were last reported as a change."""
 
     place: Place
     view: LedgerView

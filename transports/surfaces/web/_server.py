@@ -217,8 +217,8 @@ async def _health(_: web.Request) -> web.StreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """``public_url`` is its address behind a proxy, by default ``url``; both end in a slash. ``token`` is the
-    operator's. Another server of the process may share its ``connections`` and detached ``calls``."""
+    """A running server. ``public_url`` is its address behind a proxy, by default ``url``; both end in a slash.
+    ``token`` is the operator's. Another server of the process may share its ``connections`` and detached ``calls``."""
 
     url: str
     token: str

@@ -169,9 +169,10 @@ _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
 
 @dataclass(eq=False)
 class LiveView:
-    """``name`` is the host name of its origin, ``opened`` has its document, ``tool_input`` the arguments and the result
-    of its tool as JSON, and ``host`` answers its requests. ``files`` are the ids of the artifacts that it has handed
-    out, and ``violations`` is what its policy has forbidden, as the browser reports."""
+    """A view that a visitor has open. ``name`` is the host name of its origin, ``opened`` has its document,
+    ``tool_input`` the arguments and the result of its tool as JSON, and ``host`` answers its requests. ``files`` are
+    the ids of the artifacts that it has handed out, and ``violations`` is what its policy has forbidden, as the browser
+    reports."""
 
     name: str
     scope: Scope

@@ -39,10 +39,10 @@ _HEAD = 4096
 
 
 class Client:
-    """``make_transport`` returns an unopened transport. Requests never raise: a failure is the ``error`` of the
-    :class:`~._evidence.Exchange`. After a break the next request opens a new connection and initializes the app again.
-    Questions of the app (elicitation) are answered with the app's default, or declined. ``timeout`` in seconds is for
-    every request but calls."""
+    """Client of the app under test. ``make_transport`` returns an unopened transport. Requests never raise: a failure
+    is the ``error`` of the :class:`~._evidence.Exchange`. After a break the next request opens a new connection and
+    initializes the app again. Questions of the app (elicitation) are answered with the app's default, or declined.
+    ``timeout`` in seconds is for every request but calls."""
 
     def __init__(self, make_transport: Callable[[], Transport], *, timeout: float) -> None:
         self._make_transport = make_transport
@@ -178,8 +178,8 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ContentMeter:
-    """``transport`` is that of the answer, ``None`` if it broke, and ``sender`` the document that answered, if known.
-    Each binary may take 20 seconds."""
+    """Reads and measures the content of an answer. ``transport`` is that of the answer, ``None`` if it broke, and
+    ``sender`` the document that answered, if known. Each binary may take 20 seconds."""
 
     transport: Transport | None
     sender: Sender | None

@@ -70,11 +70,11 @@ class Exchange:
 
 @dataclass(slots=True)
 class ContentItem:
-    """``place`` is the path in the data, ``node`` the raw descriptor (empty without one), and ``binary`` the recognised
-    content, if it could be read at all. ``size`` in bytes and ``head``, the first 4 KiB, are those of the content
-    itself; ``error`` is the reason why it could not be read. For a download, ``attempts`` counts the requests,
-    ``left_origin`` is true if it needed credentials and was redirected to another origin, and ``expires_in`` are the
-    seconds left at its start (``None`` without ``expiresAt``)."""
+    """Content in an answer, as it was read. ``place`` is the path in the data, ``node`` the raw descriptor (empty
+    without one), and ``binary`` the recognised content, if it could be read at all. ``size`` in bytes and ``head``, the
+    first 4 KiB, are those of the content itself; ``error`` is the reason why it could not be read. For a download,
+    ``attempts`` counts the requests, ``left_origin`` is true if it needed credentials and was redirected to another
+    origin, and ``expires_in`` are the seconds left at its start (``None`` without ``expiresAt``)."""
 
     place: str
     node: Mapping[str, object]
@@ -96,9 +96,9 @@ class FaultyCall(NamedTuple):
 
 @dataclass(slots=True)
 class Trial:
-    """``skipped`` is the reason why there are no calls. ``entry`` is the capability as listed by the app. ``call`` was
-    made with ``params``. ``without_required`` is a call without a parameter, ``with_wrong_type`` one with a value of
-    another type for it."""
+    """The calls of one capability. ``skipped`` is the reason why there are no calls. ``entry`` is the capability as
+    listed by the app. ``call`` was made with ``params``. ``without_required`` is a call without a parameter,
+    ``with_wrong_type`` one with a value of another type for it."""
 
     capability: Capability
     entry: Mapping[str, object]
@@ -116,8 +116,8 @@ class Trial:
 
 @dataclass(slots=True)
 class Cancellation:
-    """``first`` and ``again`` answer two cancels of a running call. ``call`` ended ``ran_on`` seconds after the first
-    of them."""
+    """What became of a cancelled call. ``first`` and ``again`` answer two cancels of a running call. ``call`` ended
+    ``ran_on`` seconds after the first of them."""
 
     name: str
     first: Exchange
@@ -134,11 +134,11 @@ class ProbeStep:
 
 @dataclass(slots=True)
 class ViewTrial:
-    """``opened`` is false if the document could not be shown at all. ``error`` is set if the view did not begin.
-    ``messages`` are methods and parameters as the view sent them, ``malformed`` texts of messages that are not
-    JSON-RPC. ``tools_answer`` is the answer to ``tools/list``, ``None`` if the view declares no tools. ``violations``
-    are the browser's reports about the view's policy. ``why_blank`` is the likely reason why it shows nothing;
-    ``is_cut_off`` is true if that is the network, and not the view."""
+    """What one view did. ``opened`` is false if the document could not be shown at all. ``error`` is set if the view
+    did not begin. ``messages`` are methods and parameters as the view sent them, ``malformed`` texts of messages that
+    are not JSON-RPC. ``tools_answer`` is the answer to ``tools/list``, ``None`` if the view declares no tools.
+    ``violations`` are the browser's reports about the view's policy. ``why_blank`` is the likely reason why it shows
+    nothing; ``is_cut_off`` is true if that is the network, and not the view."""
 
     tool: str
     uri: str
@@ -159,9 +159,9 @@ class ViewTrial:
 
 @dataclass(slots=True)
 class ServerViews:
-    """``tools`` are all tools as the server lists them, by name. ``resources`` are the entries of ``resources/list``,
-    ``documents`` the answers to ``resources/read`` by address, ``results`` those of tools that succeeded, by name, as
-    JSON values of MCP."""
+    """What a server says of its views. ``tools`` are all tools as the server lists them, by name. ``resources`` are the
+    entries of ``resources/list``, ``documents`` the answers to ``resources/read`` by address, ``results`` those of
+    tools that succeeded, by name, as JSON values of MCP."""
 
     tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     resources: list[Mapping[str, object]] = field(default_factory=list)

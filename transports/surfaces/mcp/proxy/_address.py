@@ -434,8 +434,8 @@ def _note_answer(message: Message, posted: _Posted) -> bool:
 
 @dataclass(slots=True)
 class _StreamPosition:
-    """``retry`` is the delay in seconds that the server wants before the stream is resumed. ``failures`` counts how
-    often in a row it ended without an event."""
+    """Where to resume a stream. ``retry`` is the delay in seconds that the server wants before the stream is resumed.
+    ``failures`` counts how often in a row it ended without an event."""
 
     last_id: str = ""
     retry: float | None = None

@@ -86,8 +86,8 @@ class Facts:
 
 @dataclass(slots=True)
 class ProxyContext:
-    """``roots`` are the folders from which files of clients may be read (``None``: all that a client shares), and
-    ``reading`` bounds the number of artifacts that are in memory."""
+    """What all connections of a proxy share. ``roots`` are the folders from which files of clients may be read
+    (``None``: all that a client shares), and ``reading`` bounds the number of artifacts that are in memory."""
 
     store: ArtifactStore
     options: ProxyOptions
@@ -112,7 +112,7 @@ def proxy_of(
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """``request`` is the one that the message belongs to, if that is known."""
+    """A message for the client. ``request`` is the one that the message belongs to, if that is known."""
 
     raw: bytes
     request: Key | None = None

@@ -134,7 +134,8 @@ def _parse_path(text: str) -> Path | None:
 
 
 class _FileParam(NamedTuple):
-    """It is sent as a ``data:`` URL (``x-mcp-file``), or otherwise as base64 (``contentEncoding``)."""
+    """A parameter that takes a file. It is sent as a ``data:`` URL (``x-mcp-file``), or otherwise as base64
+    (``contentEncoding``)."""
 
     is_url: bool
     max_bytes: int

@@ -78,7 +78,7 @@ class Params(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Message:
-    """``key`` is ``None`` without an id."""
+    """A message of JSON-RPC, of which only the envelope is decoded. ``key`` is ``None`` without an id."""
 
     raw: bytes
     envelope: Envelope

@@ -52,7 +52,8 @@ _NOT_RETURNED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """``message`` is ``None`` if the body is empty, a batch, or something that the server refuses."""
+    """A request of a client. ``message`` is ``None`` if the body is empty, a batch, or something that the server
+    refuses."""
 
     request: Request
     user: str

@@ -48,7 +48,7 @@ _KIND_DECODER = msgspec.json.Decoder(_Kind)
 
 @dataclass(slots=True)
 class Rewritten:
-    """``files`` is the number of files that were stored."""
+    """An answer for the client. ``files`` is the number of files that were stored."""
 
     result: bytes
     files: int
@@ -56,7 +56,8 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """``name`` is that of the tool, otherwise the method. ``version`` is the protocol version of the client."""
+    """What is known of the request when its answer comes. ``name`` is that of the tool, otherwise the method.
+    ``version`` is the protocol version of the client."""
 
     method: str
     name: str
@@ -71,8 +72,8 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """``max_inline`` is the largest value in bytes that stays in an answer. ``policy`` has rules for files in
-    undeclared fields. With ``json_previews`` the preview of a long JSON text is JSON, too."""
+    """How answers are rewritten. ``max_inline`` is the largest value in bytes that stays in an answer. ``policy`` has
+    rules for files in undeclared fields. With ``json_previews`` the preview of a long JSON text is JSON, too."""
 
     max_inline: int = 64 * 1024
     policy: RoutingPolicy = ABP

@@ -99,7 +99,8 @@ async def serve_proxy(
 
 
 class _Sessions:
-    """Each client with a handshake has a server of its own; all others of a user share one."""
+    """The servers behind the proxy. Each client with a handshake has a server of its own; all others of a user share
+    one."""
 
     def __init__(self, server: StdioServer, context: ProxyContext) -> None:
         self._server = server
@@ -249,8 +250,8 @@ class _Stream:
 
 
 class Session:
-    """If it ``is_shared``, it serves all clients of a user without a handshake. Then a message that belongs to no
-    request is dropped, since it may be about the call of any of them."""
+    """A server and its streams to clients. If it ``is_shared``, it serves all clients of a user without a handshake.
+    Then a message that belongs to no request is dropped, since it may be about the call of any of them."""
 
     def __init__(self, process: ProcessServer, exchange: Exchange, *, is_shared: bool = False) -> None:
         self.last_used = time.monotonic()

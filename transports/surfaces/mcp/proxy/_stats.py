@@ -51,7 +51,7 @@ _RESULT_DECODER, _BLOCK_DECODER = msgspec.json.Decoder(_Result), msgspec.json.De
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``bytes`` are without the base64 of pictures."""
+    """Size of an answer. ``bytes`` are without the base64 of pictures."""
 
     bytes: int
     pictures: int = 0

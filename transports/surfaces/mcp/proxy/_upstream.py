@@ -18,7 +18,8 @@ logger = logging.getLogger("transports")
 
 
 class Upstream(Protocol):
-    """``grace`` are the seconds to end by itself, once the client has ended and all answers are given."""
+    """The connection to the server behind the proxy. ``grace`` are the seconds to end by itself, once the client has
+    ended and all answers are given."""
 
     grace: float
 
