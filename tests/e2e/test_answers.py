@@ -133,6 +133,8 @@ _DATA: list[tuple[str, object, list[str]]] = [
     ("[[].values(), (function* () {})(), new (class extends WeakMap {})]", [{}, {}, {}],
      [unsent(str(n), kind) for n, kind in
       enumerate(("Array Iterator", "Generator", "WeakMap"))]),
+    ("{ rows: { [Symbol.asyncIterator]() {} } }", {"rows": {}},
+     ["rows: an async iterator cannot be sent and became {}; send what it gives, as a list or a Blob"]),
     ("{ get p() { return new (class { get [Symbol.toStringTag]() { return 'Promise'; } })(); } }", {"p": {}},
      ["p: a Promise cannot be sent and became {}; await it"]),
     ("[{}, new (class Row {})(), Object.create(null), new Proxy({}, {})]", [{}, {}, {}, {}], []),

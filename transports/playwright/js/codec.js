@@ -5,7 +5,7 @@
   const {
     String, Uint8Array, bigIntValueOf, blobSize, booleanValueOf, bufferByteLength, bufferDetached, bufferResizable,
     bytesToBase64, dataViewBuffer, dataViewByteLength, dataViewByteOffset, defineProperty, errorPrototype, fromBase64,
-    functionToString, getPrototypeOf, hasOwn, isArray, isError, isFinite, isFrozen, isView, keys, listForEach, listJoin,
+    functionToString, getPrototypeOf, hasOwn, isArray, isAsyncIterable, isError, isFinite, isFrozen, isView, keys, listForEach, listJoin,
     listPrototype, listPush, mapForEach, mapList, mapPrototype, mapSize, matches, numberValueOf, objectIsPrototypeOf,
     objectToString, plainPrototype, rawJSON, setForEach, setMember, setPrototype, setSize, sharedByteLength, stringify,
     textIncludes, textIsWellFormed, textSlice, textStartsWith, textToWellFormed, textValueOf, typedArrayAt, typedArrayBuffer,
@@ -170,9 +170,9 @@
     const warnOfEqualKeys = (count, depth) => warn(depth, `${count} of its keys are equal to others as text; only the last value of each is kept`);
     const warnOfEmpty = (value, depth) => {
       const kind = kindOf(value);
-      if (kind === "Object") return;
       if (kind === "Promise") warn(depth, "a Promise cannot be sent and became {}; await it");
-      else if (holdsMore(value)) warn(depth, `a ${kind} cannot be sent and became {}; send a Blob, an ArrayBuffer or JSON`);
+      else if (kind !== "Object" && holdsMore(value)) warn(depth, `a ${kind} cannot be sent and became {}; send a Blob, an ArrayBuffer or JSON`);
+      else if (isAsyncIterable(value)) warn(depth, "an async iterator cannot be sent and became {}; send what it gives, as a list or a Blob");
     };
     // Repairs the keys of a copy.
     const repairKeys = (copied, depth) => {

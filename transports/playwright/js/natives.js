@@ -142,7 +142,7 @@
     const { apply, getOwnPropertyDescriptor, defineProperty, getPrototypeOf, ownKeys } = sure.Reflect, { setPrototypeOf } = sure.Object;
     const { bind, call, toString } = sure.Function.prototype, { exec } = sure.RegExp.prototype;
     const { split, slice, toUpperCase } = sure.String.prototype;
-    const uncurry = apply(bind, bind, [call]), { iterator, toStringTag } = sure.Symbol;
+    const uncurry = apply(bind, bind, [call]), { asyncIterator, iterator, toStringTag } = sure.Symbol;
     const words = (text) => apply(split, text, [" "]);
     const each = (items, work) => { for (let index = 0; index < items.length; index += 1) work(items[index]); };
 
@@ -248,6 +248,7 @@
         return found;
       },
       matches,
+      isAsyncIterable: (object) => attempt(() => asyncIterator in object) === true,
       // The iterator is the list's own: a browser's function that takes a sequence asks for it.
       sequence: (items) => ({
         __proto__: null,
