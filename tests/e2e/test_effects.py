@@ -357,18 +357,34 @@ async def test_print_of_frame_or_window_is_a_warning(
                 assert files(result) == [], way
 
 
-async def test_print_of_window_of_a_frame_is_a_warning(browser: Browser, tmp_path: Path) -> None:
+async def test_window_printed_and_work_left_by_a_frame_are_warnings(browser: Browser, tmp_path: Path) -> None:
     html = """<!doctype html><body><script>
-      const execute = async () => { const report = open(""); report.print(); report.close(); };
+      const execute = async () => {
+        const report = open("");
+        report.print();
+        report.close();
+        fetch("/held");
+      };
       if (window === top) document.body.append(Object.assign(document.createElement("iframe"), { src: "/frame" }));
       else document.modelContext.registerTool({ name: "report", description: "prints", execute });
     </script>"""
-    async with serve_page(html) as url:
+
+    is_released = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/held":
+            await is_released.wait()
+        return web.Response(text=html, content_type="text/html")
+
+    async with serve_answers(answer) as url:
         transport = PlaywrightTransport(url, browser=browser, protocol="webmcp")
         async with connect(url, transport=transport, store=tmp_path) as app:
             await eventually(lambda: len(app.capabilities) == 1)
             result = await app.call("report@frame")
-    assert result.warnings == ("the app printed a window, which makes no PDF",)
+            is_released.set()
+    printed = "the app printed a window, which makes no PDF"
+    left = "the app answered while it still loaded or made content; a file of it comes with a later call"
+    assert result.warnings == (printed, left)
 
 
 # --- downloads --------------------------------------------------------------------------------------------------------

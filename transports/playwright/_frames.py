@@ -517,7 +517,7 @@ class FrameTools:
                 self._warn(frame)
             case FileChooser() | Clipboard():
                 self._report_effect(frame, kind, payload)
-            case Effect() if kind in ("download", "submitting", "frameprint", "windowprint"):
+            case Effect() if kind in ("download", "submitting", "frameprint", "windowprint", "unfinished"):
                 self._report_effect(frame, kind, payload)
 
     def _report_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
