@@ -729,6 +729,17 @@ const steps = {
     return 'returned';
   },
   copy: async () => { await navigator.clipboard.writeText('copied'); return 'returned'; },
+  share: async () => {
+    await navigator.share({ files: [new File([new Uint8Array(300_000)], 'a.bin')] });
+    return 'returned';
+  },
+  inner: async () => {
+    const frame = document.createElement('iframe');
+    frame.srcdoc = '<p>The report';
+    await new Promise((resolve) => { frame.onload = resolve; document.body.append(frame); });
+    frame.contentWindow.print();
+    return 'returned';
+  },
   choose: () => Promise.race([later(2000, 'nothing'), new Promise((resolve) => {
     const input = Object.assign(document.createElement('input'), { type: 'file' });
     input.oncancel = () => resolve('cancel');
@@ -776,4 +787,40 @@ async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(
             for _ in range(3):
                 result = await app.call("do", {"step": "many"}, timeout=5)
                 assert kinds(result.effects) == ["filechooser"] * 60
+            for step, lost in (
+                ("print", ()),
+                ("share", ("what the app shared (300,000 bytes) is too long to be kept; let the app answer it",)),
+                ("inner", ("the app printed a frame, which makes no PDF",)),
+            ):
+                result = await app.call("do", {"step": step}, timeout=5)
+                assert (got(result), result.warnings) == ("returned", lost), step
             await eventually(lambda: pages(app) == 1)
+
+
+@pytest.mark.parametrize("harness", slow_but(["same", "other"], "same"))
+async def test_effects_of_app_that_a_first_page_leads_to_are_handled(
+    browser: Browser, tmp_path: Path, harness: Literal["same", "other"]
+) -> None:
+    requests: Counter[str] = Counter()
+    is_released = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        requests[request.path] += 1
+        if request.path == "/slow.png":
+            await is_released.wait()
+        text = "<script>onload = () => setTimeout(() => location.replace('/app'), 20)</script>"
+        if request.path == "/app":
+            text = f"{EMBEDDED}<img src=/slow.png>"
+        return web.Response(text=text, content_type="text/html")
+
+    async with serve_answers(answer) as url:
+        transport = PostMessageTransport(url, browser=browser, harness=harness)
+        async with connect(url, transport=transport, store=tmp_path) as app:
+            for is_loaded in (False, True):
+                if is_loaded:
+                    is_released.set()
+                    await page_of(app).main_frame.child_frames[0].wait_for_load_state()
+                result = await app.call("do", {"step": "copy"}, timeout=5)
+                assert (got(result), kinds(result.effects)) == ("returned", ["clipboard"])
+                assert [file.read_bytes() for file in files(result)] == [b"copied"]
+            assert requests["/app"] == 1

@@ -139,8 +139,8 @@ class PageEffects:
         # A page of another site, which loads in a process of its own, gives no other event here.
         listen(cdp, "Page.frameDetached", lambda event: self._on_loaded(event["frameId"]))
 
-    async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> None:
-        """Watch an app's frame, whose first script has run already.
+    async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> str | None:
+        """Watch an app's frame, whose first script has run already. Returns the id of an object of its document.
 
         With ``shared`` the frame has no process of its own: then ``cdp`` is a session with the page, which is watched
         already, and ``context`` selects the frame's context (parameters of CDP ``Runtime.evaluate``)."""
@@ -149,13 +149,16 @@ class PageEffects:
             await cdp.send("Page.enable")
             await _cancel_file_choosers(cdp)
 
+        self._events_received = 0
         configuration = json.dumps({"inline": INLINE_BYTES})
         scripts = map(load_script, ("natives.js", "codec.js", "effects.js"))
         arguments = ", ".join((configuration, *scripts))
         expression = f"({load_script('embedded.js')})({arguments})"
         reply = await cdp.send("Runtime.evaluate", {"expression": expression, **context})
-        if "objectId" in reply["result"]:
-            self.tracker.spawn(self._receive_events(cdp, reply["result"]["objectId"]))
+        watched: str | None = reply["result"].get("objectId")
+        if watched is not None:
+            self.tracker.spawn(self._receive_events(cdp, watched))
+        return watched
 
     async def _receive_events(self, cdp: CDPSession, object_id: str) -> None:
         """Handle a frame's events until it is gone or returns anything but a list of events."""
@@ -339,10 +342,12 @@ class PageEffects:
 
         detail: Detail = {"type": written.type[:MAX_TEXT], "bytes": written.size}
         is_recorded = self.tracker.record(call, kind, detail)
+        what = "the clipboard content of the app" if kind == "clipboard" else "what the app shared"
         if is_recorded and content is not None:
             data = BinaryData(content, written.type or None, None, written.name or None)
-            what = "the clipboard content of the app" if kind == "clipboard" else "what the app shared"
             self.tracker.add_content(call, data, what, is_late=is_late)
+        elif is_recorded:
+            self.tracker.warn(call, f"{what} ({written.size:,} bytes) is too long to be kept; let the app answer it")
         elif isinstance(content, Handle):
             # An effect that is not recorded has no output, so the page need not hold the content.
             self.tracker.spawn(self._release(content))

@@ -64,8 +64,8 @@ _HARNESS_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports ha
 #: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
 #: browser's own would block the frame.
 _PRINT_SCRIPT = """if (self !== top) {
-  const post = top.postMessage.bind(top);
-  self.print = function print() { post({type: "print"}, %r); };
+  const post = top.postMessage.bind(top), type = parent === top ? "print" : "frameprint";
+  self.print = function print() { post({type}, %r); };
 }"""
 
 #: The app's own site, or another one.
@@ -121,6 +121,8 @@ class PostMessageTransport(PageTransport):
         self._frame: Frame | None = None
         self._navigation: NavigationWatcher | None = None
         self._app: AppFrame | None = None
+        self._beginning = asyncio.Lock()
+        self._is_loading = False
 
     @property
     def url(self) -> str | None:
@@ -149,6 +151,8 @@ class PostMessageTransport(PageTransport):
 
         _watch_removal(page, frame, agent)
         self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
+        # The first document may lead to another one at once.
+        self._is_loading = self._app is not None and self._app.was_loading
 
     async def _embed_app(self, page: Page, agent: PageAgent, navigation: NavigationWatcher) -> Frame:
         """Raises :class:`~transports.errors.ConnectFailed` if the app's document does not load."""
@@ -185,13 +189,22 @@ class PostMessageTransport(PageTransport):
         if message.type != "initialize" or navigation is None:
             return await super().request(message, timeout=timeout)
 
-        try:
-            reply = await self._unless_failed(navigation, super().request(message, timeout=timeout))
-        except CallTimeout:
-            raise await self._no_app_error(navigation.status, timeout) from None
+        async with self._beginning:
+            try:
+                reply = await self._unless_failed(navigation, super().request(message, timeout=timeout))
+            except CallTimeout:
+                raise await self._no_app_error(navigation.status, timeout) from None
 
-        navigation.close()
+            navigation.close()
+            await self._follow_document()
         return reply
+
+    async def _follow_document(self) -> None:
+        """The app may be a later document than the first: its page led to it, or loaded itself again."""
+        if self._frame is None or (self._app is not None and not await self._app.is_replaced()):
+            return
+        self._app = await AppFrame.open(self._frame, self._require_agent(), self._effects, timeout=self._timeout)
+        self._is_loading = True
 
     async def _unless_failed(self, navigation: NavigationWatcher, work: Coroutine[Any, Any, T]) -> T:
         working = asyncio.ensure_future(work)
@@ -228,13 +241,13 @@ class PostMessageTransport(PageTransport):
 
     def _on_event(self, kind: str, payload: Any) -> None:
         if kind == "unloaded":
-            self._require_agent().mark_lost(Disconnected("the embedded app navigated or reloaded"))
+            self._effects.tracker.spawn(self._on_loaded(self._require_agent()))
         elif kind == "counts":
             self._counts = Counter(payload)
         elif kind == "emitted":
             self._effects.on_emitted(payload)
-        elif kind == "frameprint":
-            # The frame is the app, whose print() gives a PDF.
+        elif kind == "frameprint" and payload.call is None:
+            # Of the agent, which takes the app for a frame; frames of the app are reported by the harness.
             pass
         elif kind == "unknown":
             if not self._has_unknown_types:
@@ -244,6 +257,15 @@ class PostMessageTransport(PageTransport):
                 )
         else:
             super()._on_event(kind, payload)
+
+    async def _on_loaded(self, agent: PageAgent) -> None:
+        """A later document may have answered ``initialize`` before it was loaded."""
+        async with self._beginning:
+            was_loading, self._is_loading = self._is_loading, False
+            with contextlib.suppress(TransportError):
+                if was_loading and self._app is not None and not await self._app.is_replaced():
+                    return
+        agent.mark_lost(Disconnected("the embedded app navigated or reloaded"))
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
         """A browser prints only top pages and cuts a frame at the end of the paper. So the frame and the paper become
@@ -338,6 +360,8 @@ class AppFrame:
         self._shares_page = False
         self._frame_id = ""
         self._context: dict[str, Any] = {}
+        self._watched: str | None = None
+        self.was_loading = False
 
     @classmethod
     async def open(cls, frame: Frame, agent: PageAgent, effects: PageEffects, *, timeout: float) -> AppFrame | None:
@@ -347,7 +371,8 @@ class AppFrame:
         try:
             app = await cls._attach(frame, agent, timeout)
             if app is not None:
-                await effects.watch_frame(app._session, app._context, shared=app._shares_page)
+                app._watched = await effects.watch_frame(app._session, app._context, shared=app._shares_page)
+                app.was_loading = await app._read_state() != "complete"
         except Error:
             return None
         return app
@@ -381,6 +406,24 @@ class AppFrame:
             if owner.get("isDefault") and owner.get("frameId") == self._frame_id:
                 self._context = {"uniqueContextId": context["uniqueId"]}
         return bool(self._context)
+
+    async def is_replaced(self) -> bool:
+        """Whether the frame shows another document than when this was opened."""
+        state = await self._agent.with_deadline(self._read_state(), "Runtime.callFunctionOn", timeout=self._timeout)
+        return state is None
+
+    async def _read_state(self) -> object:
+        """The ``readyState`` of the document that is watched; ``None`` if it is gone."""
+        command = {
+            "objectId": self._watched,
+            "functionDeclaration": "function () { return document.readyState; }",
+            "returnByValue": True,
+        }
+        try:
+            reply = await self._session.send("Runtime.callFunctionOn", command)
+        except Error:
+            return None
+        return reply["result"].get("value")
 
     async def _list_contexts(self) -> list[dict[str, Any]]:
         contexts: list[dict[str, Any]] = []

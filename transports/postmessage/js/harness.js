@@ -55,8 +55,16 @@
     resolve(payload);
   };
 
+  // Of any frame in the app, or another window: so each call is told once.
+  let printingCall = null;
+  const reportFramePrint = (call) => {
+    if (call !== printingCall) emit("frameprint", { call });
+    printingCall = call;
+  };
+
   // The source identifies the window, the origin the document in it. Neither can be forged.
   const receive = (event) => {
+    if (messageData(event)?.type === "frameprint") return reportFramePrint(lastKey(pending));
     const isFromApp = frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
     if (!isFromApp) return countMessage("foreign");
 
@@ -70,7 +78,10 @@
 
     countMessage("event");
     if (type === "print") emit("print", { call: lastKey(pending), id: null, title: "" });
-    else if (type === "effect") effects = payload;
+    else if (type === "effect") {
+      effects = payload;
+      if (effects === 1) reported = 0; // a later document of the app
+    }
     else if (type === "notification" || type === "progress") deliver(type)(payload);
     else if (type === "elicitation/request") ask(payload, id);
     else emit("unknown", type);
