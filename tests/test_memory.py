@@ -107,6 +107,17 @@ async def test_handler_errors_become_replies(transport: MemoryTransport) -> None
         await ask(transport, request("fail", error=CallTimeout("late")))
 
 
+async def test_handler_without_async_is_named() -> None:
+    def shout(params: Mapping[str, object], call: Call) -> object:
+        return str(params["text"]).upper()
+
+    async with MemoryTransport({"text.shout": shout}) as transport:  # type: ignore[dict-item]
+        answer = await ask(transport, request("text.shout", text="hi"))
+    assert answer["error"]["message"] == (
+        "the handler of text.shout must be a coroutine function: define it with async def"
+    )
+
+
 async def test_cancel_request_cancels_call_once(transport: MemoryTransport) -> None:
     cancel = Message("capabilities/cancel", {"callId": "9", "reason": "because"})
     calling = asyncio.ensure_future(ask(transport, request("hang", "9")))

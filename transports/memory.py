@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import inspect
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -232,7 +233,10 @@ class MemoryTransport(Transport):
 async def _run_handler(handler: Handler, params: Mapping[str, object], call: Call) -> object:
     """Run a handler. Return its answer in an app's form, or the transport failure that it simulates."""
     try:
-        return {"success": True, "data": await handler(params, call)}
+        answer = handler(params, call)
+        if not inspect.isawaitable(answer):
+            raise UsageError(f"the handler of {call.capability} must be a coroutine function: define it with async def")
+        return {"success": True, "data": await answer}
     except (CallTimeout, Disconnected) as error:
         return error
     except ABPError as error:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sys
 import time
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 
 from tests.benchmarks.pages import Bench
@@ -16,7 +14,7 @@ from transports import LocalStore
 from transports.artifacts import Scope
 from transports.artifacts._ref import Metadata, Name, artifact_id
 
-__all__ = ["SESSIONS", "fill", "filled_store"]
+__all__ = ["SESSIONS", "filled_store"]
 
 #: Sessions that made the artifacts, as many each.
 SESSIONS = 100
@@ -38,30 +36,16 @@ async def filled_store(bench: Bench, count: int) -> Path:
     if not root.exists():
         async with LocalStore(root) as store:
             await store.delete((await store.put_bytes(b"x")).id)  # makes the folders
-        few = 10_000  # those take no longer than to start a process
-        if count <= few:
-            fill(str(root), 0, count, count)
-            return root
-        ends = (0, count // 2, count)
-        await asyncio.gather(*(_filling(root, first, end, count) for first, end in pairwise(ends)))
+        await asyncio.to_thread(_fill, root, count)
     return root
 
 
-async def _filling(root: Path, first: int, end: int, count: int) -> None:
-    """Fill in a process of its own, for the second processor."""
-    code = "import sys; from tests.benchmarks.filled import fill; fill(sys.argv[1], *map(int, sys.argv[2:]))"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, str(root), *map(str, (first, end, count))
-    )
-    assert await process.wait() == 0
-
-
-def fill(folder: str, first: int, end: int, count: int) -> None:
-    """Files of the artifacts from ``first`` to ``end`` of ``count``, as the store writes them; it makes its index of
-    them. Storing each artifact through the store would wait for the disk five times."""
-    meta, blobs = Path(folder, ".abp", "meta"), Path(folder, ".abp", "blobs")
+def _fill(root: Path, count: int) -> None:
+    """Write the files of the artifacts as the store writes them; it makes its index of them. Storing each artifact
+    through the store would wait for the disk five times."""
+    meta, blobs = root / ".abp" / "meta", root / ".abp" / "blobs"
     blobs.mkdir(exist_ok=True)
-    for number in range(first, end):
+    for number in range(count):
         extension, mime_type, content = _KINDS[number % len(_KINDS)]
         data = content + b"\n%d" % number  # each another content; a picture is read up to its own end
         created = (_FIRST + timedelta(seconds=number)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

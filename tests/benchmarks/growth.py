@@ -46,7 +46,7 @@ async def _row(work: str, sizes: Sequence[int], measure: Work) -> Row:
     await measure(sizes[0])
     best = []
     for size in sizes:
-        rounds = 1 if size == sizes[-1] else 3
+        rounds = 1 if size in sizes[-2:] else 3
         best.append(min([await measure(size) for _ in range(rounds)]))
     shown = ", ".join(f"{1000 * seconds:,.1f} ms for {size:,}" for size, seconds in zip(sizes, best, strict=True))
     # Least squares of the logarithms.

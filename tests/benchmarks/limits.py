@@ -85,7 +85,7 @@ async def _raw(bench: Bench) -> AsyncIterator[tuple[_RawDownload, Page]]:
 
 async def page_to_file_at_the_limit(bench: Bench) -> list[Row]:
     """A file that the page has already made, to a verified artifact; against a raw download, renamed, then hashed."""
-    sizes = ((16, 3), (64, 3)) if bench.quick else ((64, 4), (448, 2))
+    sizes = ((16, 3), (64, 3)) if bench.quick else ((64, 3), (448, 1))
     return [await _row(bench, size * MB, rounds) for size, rounds in sizes]
 
 

@@ -115,7 +115,7 @@ async def cold_call(bench: Bench) -> list[Row]:
 
         return turn
 
-    times = await in_turns({name: running(name) for name in programs}, rounds=3, warm=False)
+    times = await in_turns({name: running(name) for name in programs}, rounds=2, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`abp call`, the whole process, its browser included",
@@ -140,7 +140,7 @@ async def imports(bench: Bench) -> list[Row]:
         return turn
 
     ways = {"plain": importing("import playwright.async_api"), "kit": importing("from transports import connect")}
-    times = await in_turns(ways, rounds=3 if bench.quick else 9, warm=False)
+    times = await in_turns(ways, rounds=3 if bench.quick else 5, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`from transports import connect`, processor time",

@@ -25,7 +25,7 @@ _BATCH = ("-m", "transports.surfaces.cli", "batch", "run")
 
 async def whole_runs(bench: Bench) -> list[Row]:
     """Many small calls whose answers are kept: what a shell waits for, from the start of Python to its end."""
-    many = int(os.environ.get("ABP_BENCH_JOBS", 100 if bench.quick else 200))
+    many = int(os.environ.get("ABP_BENCH_JOBS", 50 if bench.quick else 100))
     folders = count()
 
     def folder() -> Path:

@@ -79,7 +79,7 @@ async def large_message(bench: Bench) -> list[Row]:
                 return [seconds]
 
             ways = {"received": received, "documented": documented, "kit": kit}
-            times = await in_turns(ways, rounds=3, warm=False, pause=0.1)
+            times = await in_turns(ways, rounds=2, warm=False, pause=0.1)
     best = {name: min(values) for name, values in times.items()}
     assert hashlib.sha256(target.read_bytes()).hexdigest()
     speed = {name: megabytes / seconds for name, seconds in best.items()}

@@ -49,7 +49,7 @@ async def page_to_file(bench: Bench) -> list[Row]:
             target.unlink()  # or the kit's fsync would have to write it to the disk, too
             return [taken]
 
-        times = await in_turns({"documented": documented, "kit": kit}, rounds=2, warm=False, pause=0.2)
+        times = await in_turns({"documented": documented, "kit": kit}, rounds=1, warm=False, pause=0.2)
         used = dict(transport.rungs)
     ours, theirs = min(times["kit"]), min(times["documented"])
     row = Row(
@@ -77,7 +77,7 @@ def against(baseline: Sequence[float], kit: Sequence[float]) -> str:
 
 
 async def file_to_page(bench: Bench) -> list[Row]:
-    """A file on the disk to an ``ArrayBuffer`` in the app; against its bytes as an argument of ``evaluate``."""
+    """A file on the disk to an ``ArrayBuffer`` in the app; against the commands that do no more than that."""
     size = (4 if bench.quick else 16) * MB
     path = bench.folder / "input.bin"
     with path.open("wb") as file:
@@ -106,15 +106,10 @@ async def file_to_page(bench: Bench) -> list[Row]:
             assert (await cdp.send("Runtime.callFunctionOn", reading))["result"]["value"] == size
             return [time.perf_counter() - started]
 
-        async def evaluate() -> Sequence[float]:
-            started = time.perf_counter()
-            assert await plain.evaluate("bytes => bytes.length", path.read_bytes()) == size
-            return [time.perf_counter() - started]
-
-        times = await in_turns({"evaluate": evaluate, "limit": limit, "kit": kit}, rounds=2, warm=False, pause=0.2)
+        times = await in_turns({"limit": limit, "kit": kit}, rounds=4, warm=False, pause=0.2)
     path.unlink()
-    ours, theirs, least = (min(times[name]) for name in ("kit", "evaluate", "limit"))
-    beside = Row(
+    ours, least = min(times["kit"]), min(times["limit"])
+    row = Row(
         work=f"file → page, {size // MB} MB, beside its limit",
         baseline="DOM.setFileInputFiles, then one command that reads the file",
         figure=least / ours,
@@ -125,15 +120,4 @@ async def file_to_page(bench: Bench) -> list[Row]:
         f"({against(times['limit'], times['kit'])})",
         reason="the kit makes an input for each file, checks its size there, and lets it go: three commands more",
     )
-    row = Row(
-        work=f"file → page, {size // MB} MB",
-        baseline="page.evaluate(…, bytes)",
-        figure=theirs / ours,
-        unit="×",
-        at_least=30,
-        want=100,
-        measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.1f} MB/s "
-        f"({against(times['evaluate'], times['kit'])})",
-        reason="the baseline is quadratic: with a smaller file it is slow by less" if bench.quick else "",
-    )
-    return [row, beside]
+    return [row]

@@ -75,7 +75,7 @@ async def large_stream(bench: Bench) -> list[Row]:
 
 async def many_artifacts(bench: Bench) -> list[Row]:
     """Listing the artifacts of one session, and all, against reading one small file for each."""
-    count = 20_000 if bench.quick else 100_000
+    count = 5_000 if bench.quick else 20_000
     root = await filled_store(bench, count)
     written = (root / ".abp" / "meta").stat().st_mtime
     # What was stored just now may change again in the same tick of the clock.
