@@ -84,6 +84,53 @@ async def test_a_wrong_mime_type_is_a_warning(app_of: Connect, document: object,
     assert result.summary().endswith(f"Warning: document: {warning}")
 
 
+LOST = "which lost some of its bytes; the app must read it as an ArrayBuffer or Blob"
+
+
+@pytest.mark.parametrize(
+    ("content", "mime_type", "name", "warning"),
+    [
+        (b"", None, "a.pdf", "named as application/pdf, but the content is empty"),
+        (
+            b'{"error": 404}',
+            "application/pdf",
+            None,
+            "declared as application/pdf, but the content is JSON; it may be an",
+        ),
+        (b' [ {"n": 1}]', None, "a.xlsx", "sheet, but the content is JSON; it may be an error message"),
+        (b"<!DOCTYPE html><p>Sign in", None, "a.pdf", "named as application/pdf, but the content is text/html"),
+        (
+            b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n",
+            "application/pdf",
+            None,
+            f"(application/pdf) that was decoded as text, {LOST}",
+        ),
+        (b"PK\x03\x04\x14\x00\xe9", None, "a.xlsx", f"(application/zip) that was decoded as text, {LOST}"),
+        (b"\x89PNG\r\n\x1a\n\0", None, None, f"(image/png) that was decoded as text, {LOST}"),
+        (b"<table><tr><td>1</table>", None, "a.xls", ""),
+        (b"<html><table></table>", None, "a.xls", ""),  # Excel opens it
+        (b"{}", None, "a.txt", ""),
+        (PDF, "application/pdf", "a.pdf", ""),
+        (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n\xef\xbf\xbd", "application/pdf", "a.pdf", ""),
+    ],
+)
+async def test_file_that_cannot_be_what_it_is_called_is_a_warning(
+    app_of: Connect, content: bytes, mime_type: str | None, name: str | None, warning: str
+) -> None:
+    """Whether the app answered it, or saved it."""
+    if "decoded" in warning:
+        # As a Blob that is made of the text of a response.
+        content = content.decode(errors="replace").encode()
+    transport = NotingTransport({"make": answering({"answered": BinaryData(content, mime_type, filename=name)})})
+    transport.outputs = [BinaryData(content + b" ", mime_type, filename=name)] if content else []
+    async with app_of(transport) as app:
+        result = await app.call("make")
+    places = result.artifacts if warning else ()
+    assert len(result.warnings) == len(places)
+    for place, text in zip(places, result.warnings, strict=True):
+        assert text.startswith(f"{place}: ") and warning in text
+
+
 # --- content that is not what it was declared to be -------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import logging
 import os
@@ -16,8 +17,10 @@ from typing import Literal, TypeAlias, TypedDict, Unpack
 from .._internal.masking import NO_SECRETS, map_texts
 from .._internal.redaction import Redactor
 from ..errors import ABPError, StoreError, TooLarge, UsageError
+from ..protocol._heuristics import loss_by_decoding
 from ..protocol._media import (
     HEAD_BYTES,
+    MARKUP,
     OCTET_STREAM,
     contradicts,
     extension_for,
@@ -26,6 +29,7 @@ from ..protocol._media import (
     safe_filename,
     sniff,
     text_type_of_name,
+    type_of_extension,
 )
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import decode_json, encode_json, items_of
@@ -37,6 +41,7 @@ logger = logging.getLogger("transports.artifacts")
 
 #: The head of an id where no namespace was given.
 NO_NAMESPACE = "artifact"
+_JSON_START = re.compile(rb'\s*(?:\{\s*["}]|\[\s*\{)')
 #: Bytes between two syncs to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
 #: Applies the rules alone: the session itself masks the known secret values of its user.
@@ -169,10 +174,8 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     else:
         head_is_whole = meter.size == len(meter.head)
         mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=head_is_whole) or OCTET_STREAM
-        needs_content = declared and is_binary_mime(declared) and extension_for(declared) != ".bin"
-        if meter.size == 0 and needs_content:
-            warning = f"declared as {declared}, but the content is empty"
-        elif stated_type and declared is None:
+        warning = _doubt(meter, declared, sniffed, filename)
+        if not warning and stated_type and declared is None:
             warning = f"declared as {stated_type[:60]!r}, which is not a MIME type; stored as {mime_type}"
 
     source = readable_copy(options.get("meta")) | {
@@ -205,6 +208,38 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         source=source,
         durability=options.get("durability", "disk"),
     )
+
+
+def _doubt(meter: Meter, declared: str | None, sniffed: str | None, filename: str | None) -> str:
+    """Return what shows that content is not the file that its type or its name promises, or an empty text."""
+    loss = loss_by_decoding(_head_as_text(meter.head))
+    if loss is not None:
+        return f"the content is {loss}"
+
+    expected = declared or type_of_extension((filename or "").rpartition(".")[2])
+    if expected is None or not is_binary_mime(expected) or extension_for(expected) == ".bin":
+        return ""
+
+    promise = f"declared as {declared}" if declared else f"named as {expected}"
+    if meter.size == 0:
+        return f"{promise}, but the content is empty"
+    if sniffed is None and _JSON_START.match(meter.head):
+        return f"{promise}, but the content is JSON; it may be an error message"
+    # Tables and letters in HTML have the names of old Office files, which open them.
+    is_old_office = not contradicts(expected, "application/x-ole-storage")
+    if sniffed in MARKUP and contradicts(expected, sniffed) and not is_old_office:
+        return f"{promise}, but the content is {sniffed}"
+    return ""
+
+
+def _head_as_text(head: bytes) -> str:
+    """Return an empty text for content that is not UTF-8, or has no U+FFFD."""
+    if "\ufffd".encode() not in head:
+        return ""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return ""
 
 
 def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:

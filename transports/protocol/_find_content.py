@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from ..errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary
-from ._heuristics import Heuristics, type_before_decoding
+from ._heuristics import Heuristics, loss_by_decoding
 from ._media import extension_for, is_binary_mime, normalise_mime
 from ._strict_json import MAX_INTEGER
 from .binary import BASE64, BinaryData, Broken, Download, Encoded, Handle, decode_data_url, is_base64, sniff_base64
@@ -201,10 +201,10 @@ class _Search:
             self.content.append(Found(path, binary, "heuristic"))
             return
 
-        lost_type = type_before_decoding(text)
-        if lost_type is not None and self._warnings is not None:
+        loss = loss_by_decoding(text)
+        if loss is not None and self._warnings is not None:
             place = field_of(path) or "the answer"
-            self._warnings.append(f"{place}: {_decoded_reason(lost_type)}")
+            self._warnings.append(f"{place}: {loss}")
 
     def _add_value(self, node: object, path: Place) -> None:
         try:
@@ -360,16 +360,9 @@ def _require_intact(text: str) -> None:
     # Base64, which may be long, is ASCII.
     if text.isascii():
         return
-    lost_type = type_before_decoding(text)
-    if lost_type is not None:
-        raise BadEncoding(f"the content is {_decoded_reason(lost_type)}")
-
-
-def _decoded_reason(mime_type: str) -> str:
-    return (
-        f"a file ({mime_type}) that was decoded as text, which lost some of its bytes; the app must read it as an "
-        "ArrayBuffer or Blob"
-    )
+    loss = loss_by_decoding(text)
+    if loss is not None:
+        raise BadEncoding(f"the content is {loss}")
 
 
 def _is_named_or_measured(node: Mapping[str, object]) -> bool:

@@ -27,11 +27,14 @@ _DECODED_HEADS = {
 }
 
 
-def type_before_decoding(text: str) -> str | None:
-    """Return the MIME type of a file whose bytes are lost, because a program decoded it as text."""
+def loss_by_decoding(text: str) -> str | None:
+    """Return what a text is that was a file, if a program decoded its bytes as text, which lost some of them."""
     for head, mime_type in _DECODED_HEADS.items():
         if text.startswith(head) and "\ufffd" in text:
-            return mime_type
+            return (
+                f"a file ({mime_type}) that was decoded as text, which lost some of its bytes; the app must read it as "
+                "an ArrayBuffer or Blob"
+            )
     return None
 
 

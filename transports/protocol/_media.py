@@ -244,7 +244,7 @@ _CONTAINED_TYPES: Mapping[str, Container[str]] = {
     "video/webm": {"audio/webm", "video/x-matroska"},
     "video/mp4": {"audio/mp4", "video/quicktime", "image/avif", "image/heic"},
 }
-_MARKUP = {"text/html", "image/svg+xml", "application/xml"}
+MARKUP = {"text/html", "image/svg+xml", "application/xml"}
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
 
 
@@ -281,7 +281,7 @@ def text_type_of_name(filename: str | None, head: bytes, *, whole: bool) -> str 
     character of ``head`` may be cut. ``None`` for other types: their content has a signature, or is markup, which a
     browser could run."""
     mime_type = type_of_extension((filename or "").rpartition(".")[2])
-    if mime_type is None or is_binary_mime(mime_type) or mime_type in _MARKUP or b"\0" in head:
+    if mime_type is None or is_binary_mime(mime_type) or mime_type in MARKUP or b"\0" in head:
         return None
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, whole)
@@ -296,7 +296,7 @@ def contradicts(declared: str, sniffed: str) -> bool:
     media_type = normalise_mime(declared)
     if media_type is None or media_type in (sniffed, OCTET_STREAM):
         return False
-    if sniffed in _MARKUP:
+    if sniffed in MARKUP:
         return "xml" not in media_type and not media_type.startswith("text/")
     is_known = media_type in _EXTENSIONS or not is_binary_mime(media_type)
     return is_known and media_type not in _CONTAINED_TYPES.get(sniffed, ())

@@ -21,7 +21,7 @@ from ..base import Transport
 from ..errors import ABPError, ProtocolError, TooLarge, TransportError
 from ..protocol._find_content import Found, Place, field_of, find, find_values, replace_values
 from ..protocol._heuristics import Heuristics
-from ..protocol._media import OCTET_STREAM, extension_for, is_binary_mime, normalise_mime
+from ..protocol._media import OCTET_STREAM, extension_for
 from ..protocol._strict_json import decode_json, is_larger
 from ..protocol.binary import BinaryData, Download, Encoded, Handle, sniff_base64, verify_size
 from ..protocol.messages import Sender
@@ -333,13 +333,7 @@ class Fetcher:
             mime_type=binary.mime_type or fetched.content_type,
             filename=binary.filename or fetched.filename,
         )
-        warnings = list(fetched.warnings)
-        declared = normalise_mime(binary.mime_type) or ""
-        served = fetched.content_type or ""
-        if is_binary_mime(declared) and "json" in served and "json" not in declared:
-            # Many servers send their errors so, with status 200.
-            warnings.append(f"declared as {declared}, but its server sent {served}; it may be an error message")
-        return description, warnings
+        return description, fetched.warnings
 
     def content_url(self, binary: BinaryData) -> str | None:
         """Return the absolute URL of content behind a ``downloadUrl``, else ``None``. It may hold credentials."""
