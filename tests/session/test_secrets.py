@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psutil
 import pytest
 
+from tests.support.eventually import eventually
+from tests.support.processes import processes
 from transports import CapabilityError, Evidence, MemoryTransport, Session, connect
 from transports._internal.masking import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
 from transports.artifacts import Scope, open_store
@@ -294,6 +299,14 @@ async def test_secret_value_is_read_for_each_call(folder: Path, monkeypatch: pyt
     assert [told["password"] for told in app.heard if "password" in told] == [CANARY, "changed meanwhile"]
 
 
+async def test_byte_order_mark_of_a_file_is_no_part_of_its_secret(folder: Path) -> None:
+    (folder / "value").write_text(f"{CANARY}\r\n", encoding="utf-8-sig")
+    app = App()
+    async with session_of(app, 'file = "value"') as session:
+        await session.call("log.in", {"password": NAME})
+    assert app.heard[0] == {"password": CANARY}
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -309,6 +322,29 @@ async def test_unreadable_secret_is_not_sent(source: str, message: str) -> None:
         with pytest.raises(UsageError, match=message):
             await session.call("log.in", {"password": NAME})
     assert app.heard == []
+
+
+async def test_command_of_a_secret_may_leave_a_process_that_holds_its_stdout() -> None:
+    """As password managers do, whose helpers live on."""
+    app = App()
+    seconds = 8
+    async with session_of(app, f'command = ["sh", "-c", "sleep {seconds} & cat value"]') as session:
+        started = time.monotonic()
+        await session.call("log.in", {"password": NAME})
+        assert time.monotonic() - started < seconds
+    assert app.heard[0] == {"password": CANARY}
+
+
+async def test_command_of_a_secret_is_ended_with_all_that_it_started() -> None:
+    def sleepers() -> list[psutil.Process]:
+        return [process for process in processes() if process.name() == "sleep"]
+
+    async with session_of(App(), 'command = ["sh", "-c", "sleep 60; cat value"]') as session:
+        call = asyncio.ensure_future(session.call("log.in", {"password": NAME}))
+        await eventually(sleepers)
+        call.cancel()
+        await asyncio.wait((call,), timeout=10)
+    assert call.cancelled() and not sleepers()
 
 
 async def test_secret_reference_passes_any_schema() -> None:

@@ -133,7 +133,7 @@ async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> Async
     stdout = process.stdout
     assert stdout is not None
     reader = LineSplitter(max_bytes)
-    ending = start_task(_end_stdout(process, stdout))
+    ending = start_task(end_stdout(process, stdout))
     try:
         while chunk := await stdout.read(CHUNK_BYTES):
             for line in reader.feed(chunk):
@@ -148,7 +148,7 @@ async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> Async
             await process.wait()
 
 
-async def _end_stdout(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> None:
+async def end_stdout(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> None:
     """End stdout after the exit: a process that this one started may still hold the pipe open."""
     while process.returncode is None:
         await asyncio.sleep(0.5)

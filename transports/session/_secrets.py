@@ -24,7 +24,7 @@ from .._internal.masking import (
     record_given_secret,
     why_guessable,
 )
-from .._internal.tasks import in_thread_if
+from .._internal.tasks import in_thread_if, start_task
 from ..artifacts._base import ArtifactStore
 from ..base import Transport, WrappedTransport
 from ..errors import (
@@ -130,7 +130,7 @@ def _read_secret_file(name: str, file: Path) -> str:
     """Return the text of a file, at most one byte longer than a secret may be. Only the log says why it is not read."""
     try:
         with open_regular(file) as stream:
-            return stream.read(_MAX_BYTES + 1).decode()
+            return stream.read(_MAX_BYTES + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         logger.warning("the secret %s cannot be read from %s: %s", name, file, type(error).__name__)
         raise UsageError(f"the secret {name} cannot be read from its file; the operator's log has more") from None
@@ -145,32 +145,42 @@ async def _run_secret_command(name: str, command: tuple[str, ...]) -> str:
         reason = f"it ended with status {status}"
     except TimeoutError:
         reason = "it did not end in time"
-    except (OSError, ValueError) as error:
+    except (NotImplementedError, OSError, ValueError) as error:
         reason = f"it could not be run or read ({type(error).__name__})"
     logger.warning("the command of the secret %s failed: %s", name, reason)
     raise UsageError(f"the secret {name} cannot be read: its command failed; the operator's log has more")
 
 
 async def _run_command(command: tuple[str, ...]) -> tuple[int, bytes]:
-    """Return the exit status and the output of a command, cut after :data:`_MAX_BYTES` and one byte more."""
-    process = await asyncio.create_subprocess_exec(
+    """Return the exit status and the output of a command, cut after :data:`_MAX_BYTES` and one byte more. What the
+    command has started may live on and hold its stdout; a command that is too slow is ended with all of it."""
+    from ..mcp._stdio import end_stdout  # late, as is psutil: few settings have a command
+    from ..playwright._process import kill, process_tree
+
+    loop = asyncio.get_running_loop()
+    pipes, protocol = await loop.subprocess_exec(
+        lambda: asyncio.subprocess.SubprocessStreamProtocol(_MAX_BYTES, loop),
         *command,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
+    process = asyncio.subprocess.Process(pipes, protocol, loop)
+    assert process.stdout is not None
+    ending = start_task(end_stdout(process, process.stdout))
+    output = b""
     try:
-        assert process.stdout is not None
         async with asyncio.timeout(30.0):
-            output = await process.stdout.read(_MAX_BYTES + 1)
-            while more := await process.stdout.read(_MAX_BYTES):
-                output = (output + more)[: _MAX_BYTES + 1]
-            return await process.wait(), output
+            while chunk := await process.stdout.read(_MAX_BYTES):
+                output = (output + chunk)[: _MAX_BYTES + 1]
+            # Not if it has ended: wait() would also wait for others that hold its stdout.
+            if process.returncode is None:
+                await process.wait()
+        return cast(int, process.returncode), output
     finally:
+        ending.cancel()
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await asyncio.shield(process.wait())
+            await asyncio.shield(kill(process_tree([process.pid])))
+        pipes.close()
 
 
 #: Number of open sessions by the names of their apps.
