@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -317,6 +317,83 @@ async def test_stream_that_ends_at_once_is_not_reopened_without_pause() -> None:
         await eventually(lambda: len(opened) == 3 and min(opened.values()) > 2)
     seconds = time.monotonic() - began
     assert max(opened.values()) <= 15 * seconds, opened
+
+
+#: An event that says where a stream can be resumed, and when.
+_PRIMING = b"id: 7\nretry: 100\ndata:\n\n"
+
+
+async def test_streams_outlast_balancers_and_gateways() -> None:
+    """Balancers cut idle streams, and a gateway answers 502 while its server is restarted."""
+    log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "back"}}
+    ended = asyncio.Event()
+    opened: Counter[str] = Counter()
+    call: dict[str, Any] = {}
+
+    async def cut_stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(_PRIMING)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            kind = "resumed" if call else "listening"
+            opened[kind] += 1
+            if opened[kind] <= 3:
+                return await cut_stream(request)
+            if opened[kind] <= 6:
+                return web.Response(status=502)
+            if call:
+                return events(json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": RESULTS["tools/call"]}))
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            await response.write(f"data: {json.dumps(log)}\n\n".encode())
+            await ended.wait()
+            return response
+
+        asked = json.loads(await request.read() or b"{}")
+        if asked.get("method") == "tools/call":
+            call.update(asked)
+            return await cut_stream(request)
+        if asked.get("method") not in RESULTS:
+            return web.Response(status=202 if "id" not in asked else 404)
+        said = {"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS[asked["method"]]}
+        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
+
+    async with served(serve) as session, session.events() as seen, asyncio.timeout(30):
+        while not isinstance(event := await anext(seen), Notification):
+            pass
+        assert event.data == log["params"]
+        assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
+        ended.set()
+
+
+async def test_changes_are_reported_again_after_the_fault_of_a_gateway() -> None:
+    opened = 0
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        nonlocal opened
+        asked = json.loads(await request.read())
+        if asked["method"] != "subscriptions/listen":
+            results = {"server/discover": MODERN, "tools/list": {"tools": []}}
+            if asked["method"] not in results:
+                return web.Response(status=404)
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
+
+        opened += 1
+        if opened == 2:
+            return web.Response(status=502)
+        meta = {"io.modelcontextprotocol/subscriptionId": asked["id"]}
+        params = {"_meta": meta, "notifications": {"toolsListChanged": True}}
+        return events(
+            json.dumps({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params})
+        )
+
+    async with served(serve):
+        await eventually(lambda: opened >= 3)
 
 
 #: A server whose JSON library writes floats, and whose errors and log messages have forms of their own.
@@ -754,13 +831,19 @@ async def test_event_that_is_no_readable_answer_fails_its_request_at_once(text: 
 
 
 async def test_text_of_a_refusal_is_shown_without_secrets() -> None:
-    def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
-        return web.Response(status=503, reason="key k3y-value is over its quota")
-
-    async with http_server(answer, headers={"X-Key": "k3y-value"}) as session:
-        with pytest.raises(CapabilityError, match="is over its quota") as busy:
-            await session.call("go", timeout=20)
-    assert "k3y-value" not in busy.value.message
+    key = "k3y-" * 100  # longer than the text that is shown
+    refusals: Iterator[Callable[[dict[str, Any]], web.Response]] = iter(
+        [
+            lambda asked: web.Response(status=503, reason="a key is over its quota", text=key),
+            lambda asked: body(f"this key is not valid: {key}", status=401),
+            lambda asked: body(error(asked, error={"code": 5, "message": key, "data": {"headers": [key]}})),
+        ]
+    )
+    async with http_server(lambda asked, said: next(refusals)(asked), headers={"X-Key": key}) as session:
+        for words in ("is over its quota", "this key is not valid: …", "…"):
+            with pytest.raises(CapabilityError, match=words) as refused:
+                await session.call("go", timeout=20)
+            assert "k3y" not in json.dumps(refused.value.as_dict())
 
 
 async def test_refusal_of_busy_server_says_when_to_call_again() -> None:

@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
+from .._internal.masking import map_texts
 from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, in_thread, start_task
 from ..errors import (
     ABPError,
@@ -289,10 +290,12 @@ class Connection:
         open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterable[object]]],
         opened: asyncio.Future[None],
     ) -> None:
-        """Read changes, and open a broken stream again. ``opened`` gets the first outcome."""
+        """``opened`` gets the first outcome. A stream that was open is opened again, whatever the server then says."""
+        failures = 0
         while not self.lost.done():
             try:
                 async with open_stream() as changes:
+                    failures = 0
                     if not opened.done():
                         opened.set_result(None)
                     # `_on_message` gets the changes too, as in the older protocol.
@@ -302,7 +305,7 @@ class Connection:
                 logger.info("%s does not report changes: %s", self.server, error.error.message)
                 if not opened.done():
                     opened.set_exception(error)
-                return
+                    return
             except SubscriptionLost:
                 pass
             except Exception as error:  # any error of the SDK
@@ -311,8 +314,8 @@ class Connection:
                     opened.set_exception(TransportError(f"changes are not reported: {first_line(error)}"))
                     return
 
-            # A pause before the broken stream is opened again.
-            await asyncio.sleep(1.0)
+            failures += 1
+            await asyncio.sleep(max(1.0, backoff_delay(failures)))
 
 
 def root_cause(error: BaseException) -> BaseException:
@@ -565,7 +568,7 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
         return disconnected
     details: dict[str, object] = {"code": code}
     if data is not None:
-        details["data"] = data
+        details["data"] = map_texts(data, connection.server.redact)
     return CapabilityError(text, code=_ERROR_CODES.get(code), details=details)
 
 

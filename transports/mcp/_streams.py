@@ -31,7 +31,7 @@ from mcp_types.methods import parse_server_notification
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
-from .._internal.tasks import start_task
+from .._internal.tasks import backoff_delay, start_task
 from ..errors import ProtocolError, first_line, spelled
 from ..protocol._http_dates import retry_after
 from ..protocol._plain_text import plain_line
@@ -351,7 +351,7 @@ async def http_streams(
             # Each call has its own limit for the answer, and its own connection.
             timeout=httpx2.Timeout(30.0, read=None),
             limits=httpx2.Limits(max_connections=None),
-            event_hooks={"response": [partial(_limit_response, withheld, max_bytes)]},
+            event_hooks={"response": [partial(_limit_response, server, withheld, max_bytes)]},
         ) as client,
         streamable_http_client(
             server.url, http_client=client, max_sse_event_size=max_message_bytes(max_bytes)
@@ -364,10 +364,13 @@ class _Client(httpx2.AsyncClient):
     """A client that answers a message with an error if its connection breaks: the SDK would end all others with it."""
 
     _has_reached_server = False
+    _has_opened_stream = False
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "DELETE":
             return await self._send_delete(request, **options)
+        if request.method == "GET":
+            return await self._open_stream(request, **options)
         try:
             response = await super().send(request, **options)
             self._has_reached_server = True
@@ -375,7 +378,7 @@ class _Client(httpx2.AsyncClient):
         except (*_BREAKS, httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             # The opening of the connection fails if the server was never reached.
             was_never_reached = not self._has_reached_server and not isinstance(error, _BREAKS)
-            if request.method != "POST" or was_never_reached:
+            if was_never_reached:
                 raise
             request_id = await _request_id(request)
             if request_id is None:
@@ -386,6 +389,23 @@ class _Client(httpx2.AsyncClient):
                 content=_broken_answer(request_id, error),
                 request=request,
             )
+
+    async def _open_stream(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """A stream that was open is opened again when the server is back; the SDK would give up after two attempts."""
+        was_open = self._has_opened_stream or "last-event-id" in request.headers
+        failures = 0
+        while True:
+            try:
+                response = await super().send(request, **options)
+                if response.status_code < 500 or not was_open:
+                    self._has_opened_stream = was_open or (response.is_success and is_event_stream(response))
+                    return response
+                await response.aclose()
+            except (*_BREAKS, httpx2.ConnectError, httpx2.ConnectTimeout):
+                if not was_open:
+                    raise
+            failures += 1
+            await asyncio.sleep(backoff_delay(failures))
 
     async def _send_delete(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         try:
@@ -401,7 +421,9 @@ def _broken_answer(request_id: int, error: Exception) -> bytes:
     return encode_message(error_of_request(request_id, types.CONNECTION_CLOSED, text))
 
 
-async def _limit_response(withheld: WithheldResults, max_bytes: int, response: httpx2.Response) -> None:
+async def _limit_response(
+    server: HttpServer, withheld: WithheldResults, max_bytes: int, response: httpx2.Response
+) -> None:
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     limit = max_message_bytes(max_bytes)
     coding = response.headers.get("content-encoding", "identity").lower()
@@ -420,14 +442,14 @@ async def _limit_response(withheld: WithheldResults, max_bytes: int, response: h
     if request_id is not None and is_compressed:
         convert = partial(_refuse_coding, request_id, coding)
     elif request_id is not None:
-        convert = _converter_for(response, request_id, withheld)
+        convert = _converter_for(server, response, request_id, withheld)
     if convert is not None:
         response.headers["content-type"] = "application/json"
     response.stream = _Body(response.stream, limit, max_bytes, request_id, convert)
 
 
 def _converter_for(
-    response: httpx2.Response, request_id: int, withheld: WithheldResults
+    server: HttpServer, response: httpx2.Response, request_id: int, withheld: WithheldResults
 ) -> Callable[[bytes], bytes] | None:
     """Returns ``None`` if the SDK gets the body as it is."""
     # The SDK reports an answer without a body itself.
@@ -437,7 +459,7 @@ def _converter_for(
     # The SDK reports a 404 without a session itself, as an unknown method.
     has_session = _SESSION_HEADER in response.request.headers
     if response.is_error and (has_session or response.status_code != 404):
-        return partial(_convert_error, request_id, response)
+        return partial(_convert_error, server, request_id, response)
     return None
 
 
@@ -533,7 +555,7 @@ def _may_be_answer(message: bytes) -> bool:
     return False
 
 
-def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> bytes:
+def _convert_error(server: HttpServer, request_id: int, response: httpx2.Response, body: bytes) -> bytes:
     if _SESSION_HEADER in response.request.headers and has_forgotten_session(response.status_code, body):
         return encode_message(error_of_request(request_id, types.INVALID_REQUEST, SESSION_EXPIRED))
     with contextlib.suppress(Exception):
@@ -542,7 +564,8 @@ def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> b
             return encode_message(message)
 
     text = f"the server answered HTTP {response.status_code} {response.reason_phrase}".strip()
-    words = plain_line(body[:2000].decode(errors="replace"), 200)
+    # Secrets are removed before the text is cut: the beginning of one would not be found.
+    words = plain_line(server.redact(body[: 64 * 1024].decode(errors="replace")), 200)
     # A page is for a browser.
     if words and not words.startswith("<"):
         text += f": {words}"
@@ -581,11 +604,13 @@ class _Events(httpx2.AsyncByteStream):
         self._convert = partial(_convert_event, request_id, withheld)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for event in events_of(self._source, self._limit):
-            raw = await in_thread_if_long(self._convert, message_of(event))
-            # The SDK also reads 0 and -1, and would reconnect without end.
-            retry = None if event.retry is None else max(event.retry, 100)
-            yield encode_event(raw, event_id=event.id, retry=retry)
+        # The SDK opens a stream again that ends, but gives up after two that break.
+        with contextlib.suppress(*_BREAKS):
+            async for event in events_of(self._source, self._limit):
+                raw = await in_thread_if_long(self._convert, message_of(event))
+                # The SDK also reads 0 and -1, and would reconnect without end.
+                retry = None if event.retry is None else max(event.retry, 100)
+                yield encode_event(raw, event_id=event.id, retry=retry)
 
     async def aclose(self) -> None:
         await self._source.aclose()
