@@ -228,6 +228,18 @@ async def test_connection_closed_at_once_names_reason_and_backs_off() -> None:
     assert 3 <= len(opened_at) <= 11
 
 
+async def test_reason_of_a_close_is_shown_without_the_values_of_headers() -> None:
+    token = "t0ken-" * 15
+
+    async def refuse(connection: ServerConnection) -> None:
+        await connection.close(1008, f"not valid: {token}")
+
+    async with serve(refuse, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/"
+        with pytest.raises(Disconnected, match=r"code 1008: not valid: …"):
+            await connect(url, token=token, store="none:")
+
+
 async def test_failure_to_reconnect_is_named() -> None:
     is_revoked = False
 

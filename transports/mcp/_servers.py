@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from .._internal.files import expand_home, read_regular
 from ..errors import ConnectFailed, UsageError, first_line, spelled
-from ..protocol._http_headers import check_headers
+from ..protocol._http_headers import check_headers, without_secrets, without_values
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import parser_limits
 
@@ -68,7 +68,7 @@ class StdioServer:
                 secrets += [arg.partition("=")[2], next_arg]
         # The address of a proxy may hold a password.
         secrets += [value for value in network_variables().values() if "@" in value]
-        return _redact_secrets(text, [*secrets, *self.env.values()])
+        return without_secrets(text, [*secrets, *self.env.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,7 @@ class HttpServer:
         return self.name or redact_url(self.url)
 
     def redact(self, text: str) -> str:
-        secrets: list[str] = []
-        for value in self.headers.values():
-            # A value may be a scheme and a token.
-            secrets += [value, *value.split()]
-        return _redact_secrets(text.replace(self.url, redact_url(self.url)), secrets)
+        return without_values(text.replace(self.url, redact_url(self.url)), self.headers)
 
 
 Server: TypeAlias = StdioServer | HttpServer
@@ -135,15 +131,6 @@ def has_forgotten_session(status: int, body: bytes) -> bool:
     if status == 401:
         return b"session not found" in text.lower()
     return status in (404, 410)
-
-
-def _redact_secrets(text: str, secrets: list[str]) -> str:
-    """Mask secrets, but none under six characters, which may be ordinary words."""
-    long_secrets = {secret for secret in secrets if len(secret) >= 6}
-    # A secret may be part of another one.
-    for secret in sorted(long_secrets, key=len, reverse=True):
-        text = text.replace(secret, "…")
-    return text
 
 
 def parse_server(target: str, headers: Mapping[str, str] | None = None) -> Server:

@@ -35,6 +35,7 @@ from .._internal.tasks import no_processes_error
 from .._internal.telemetry import OPEN_BROWSERS
 from ..artifacts._files import belongs_to_us, try_lock
 from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
+from ..protocol._http_headers import check_headers, without_values
 from ..protocol._plain_text import origin_of, redact_url
 from ..protocol._strict_json import decode_json
 from ._find import BrowserChoice
@@ -219,7 +220,9 @@ class Remote:
                     f"{spelled('browser_server=')}"
                 )
             return None
-        return cls(url, dict(headers or {}), is_server=browser_server is not None)
+        remote = cls(url, dict(headers or {}), is_server=browser_server is not None)
+        check_headers(remote.headers, remote.display_name)
+        return remote
 
     @property
     def display_name(self) -> str:
@@ -267,10 +270,7 @@ class Remote:
 
     def error(self, reason: str) -> ConnectFailed:
         # The query of the address may hold a key.
-        reason = reason.replace(self.url, self.display_name)
-        for value in filter(None, self.headers.values()):
-            reason = reason.replace(value, "…")
-
+        reason = without_values(reason.replace(self.url, self.display_name), self.headers)
         advice = "start one with --remote-debugging-port=9222 and its own --user-data-dir"
         if self.is_server:
             advice = "start one of the same version of Playwright with `playwright run-server`"

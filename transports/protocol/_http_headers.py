@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..errors import UsageError
 
 #: A token of RFC 9110.
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def without_values(text: str, headers: Mapping[str, str]) -> str:
+    """Return what the receiver of headers says, without their values, which it may quote."""
+    # A value may be a scheme and a token.
+    return without_secrets(text, [part for value in headers.values() for part in (value, *value.split())])
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """A secret under six characters stays, since it may be an ordinary word."""
+    long_secrets = {secret for secret in secrets if len(secret) >= 6}
+    # A secret may be part of another one.
+    for secret in sorted(long_secrets, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text
 
 
 def check_headers(headers: Mapping[str, str], receiver: str) -> None:

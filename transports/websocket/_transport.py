@@ -50,7 +50,7 @@ from ..errors import (
     format_seconds,
     spelled,
 )
-from ..protocol._http_headers import check_headers
+from ..protocol._http_headers import check_headers, without_values
 from ..protocol._plain_text import origin_of, proxy_advice, redact_url
 from ..protocol._strict_json import PARSED_ON_LOOP
 from ..protocol._times import checked_timeout
@@ -478,7 +478,7 @@ class WebSocketTransport(Transport):
                     silence = format_seconds(self._silence)
                     return self._lost_error(f"the app answered no ping for {silence} (ping_timeout= gives it longer)")
 
-        return self._lost_error(f"the connection is gone (code {code}{_reason_of(closed)})")
+        return self._lost_error(f"the connection is gone (code {code}{self._reason_of(closed)})")
 
     def _note_refusal(self, closed: ConnectionClosed) -> None:
         """If the app has closed the connection because of the size of a request, that was the largest under way."""
@@ -489,9 +489,15 @@ class WebSocketTransport(Transport):
         request_id, size = max(self._sizes.items(), key=itemgetter(1))
         self._refusal = _Refusal(
             request_id,
-            f"the app refused a message of {size:,} bytes as too large (code 1009{_reason_of(closed)}); send less at "
-            "once, or raise the app's limit",
+            f"the app refused a message of {size:,} bytes as too large (code 1009{self._reason_of(closed)}); send less "
+            "at once, or raise the app's limit",
         )
+
+    def _reason_of(self, closed: ConnectionClosed) -> str:
+        if closed.rcvd is None or not closed.rcvd.reason:
+            return ""
+        # At most 123 bytes (RFC 6455 §5.5), not cut: the beginning of a secret would not be found.
+        return f": {without_values(closed.rcvd.reason, self._headers)}"
 
     def _lost_error(self, event: str) -> Disconnected:
         advice = "it is opened again" if self._reconnect else "connect again"
@@ -635,12 +641,6 @@ class WebSocketTransport(Transport):
 
 def _is_closed_here(closed: ConnectionClosed) -> bool:
     return closed.sent is not None and not closed.rcvd_then_sent
-
-
-def _reason_of(closed: ConnectionClosed) -> str:
-    if closed.rcvd is None or not closed.rcvd.reason:
-        return ""
-    return f": {closed.rcvd.reason[:80]}"
 
 
 def _http_address(connection: Connection) -> str:
