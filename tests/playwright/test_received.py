@@ -74,13 +74,17 @@ def test_thrown_error_message_includes_its_kind(threw: dict[str, str], said: str
     assert payload["error"]["message"] == said
 
 
-def test_secret_in_thrown_string_is_masked() -> None:
+@pytest.mark.parametrize("name", ["", "Error"])
+def test_secret_in_thrown_string_is_masked(name: str) -> None:
     secrets = KnownSecrets()
     secret = "pa'ss\"word-1\xa023"
     secrets.add("pw", secret)
-    threw = json.dumps({"threw": f"bad login with {secret}", "name": ""})
+    reasons = "and so on, " * 50
+    threw = json.dumps({"threw": f"bad login, {reasons}with {secret}", "name": name})
     payload: Any = parse_reply(Message("capabilities/call", id="1"), threw).payload
-    assert secrets.mask_text(payload["error"]["message"]) == "the app threw 'bad login with ${SECRET:pw}'"
+    thrown = f"bad login, {reasons}with ${{SECRET:pw}}"
+    said = f"{name}: {thrown}" if name else f"'{thrown}'"
+    assert secrets.mask_text(payload["error"]["message"]) == f"the app threw {said}"
 
 
 @pytest.mark.parametrize(

@@ -140,13 +140,12 @@ def _with_contents(answer: object, binaries: list[_Binary], handle_prefix: str) 
 def _failed_answer(request: Message, error_name: str, error_message: str) -> Message:
     """Raises :class:`~transports.errors.ProtocolError` for a request that is not a call."""
     # Not by repr(): it may escape characters of a secret, which redaction would not recognise then.
-    thrown = f"'{error_message[:500]}'"
-    if error_name:
-        thrown = f"{error_name[:100]}: {error_message}"
+    thrown = f"{error_name}: {error_message}" if error_name else f"'{error_message}'"
     if request.type != "capabilities/call":
         raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
 
-    error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
+    # Not cut: the beginning of a secret would not be recognised, either.
+    error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown}"}
     return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
 
 
