@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import tempfile
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from transports.playwright._process import child_environment
 from transports.playwright._scripts import read_adapter
 from transports.playwright._source import PageSource
 from transports.session._settings import is_trusted, read_config, trust, untrusted_file_advice
+from transports.surfaces.cli import main
 
 
 def pipe(path: Path) -> None:
@@ -128,6 +131,32 @@ def test_file_reporting_zero_size_is_still_limited() -> None:
 def test_home_of_unknown_user_is_reported(use: Callable[[str], object]) -> None:
     with pytest.raises(UsageError, match=r"'~no-such-user/file.json': there is no such home folder"):
         use("~no-such-user/file.json")
+
+
+async def test_empty_name_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of an unset variable in ``--profile "$PROFILE"``."""
+    monkeypatch.chdir(tmp_path)
+    for options in ({"profile": ""}, {"storage_state": ""}):
+        with pytest.raises(UsageError, match="the name of a file or folder is empty"):
+            async with connect("https://app.example/", **options, store="memory:"):  # type: ignore[call-overload]
+                pass
+    with pytest.raises(UsageError, match="is a folder; name the file of a recording"):
+        async with connect("ws://127.0.0.1:9/", record="", store="memory:"):
+            pass
+    for target in ("replay:", "replay:/"):
+        with pytest.raises(UsageError, match="is a folder; name the file of a recording"):
+            async with connect(target, store="memory:"):
+                pass
+    command = ["call", "https://app.example/", "x", "--profile", ""]
+    assert await asyncio.to_thread(main, command) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_byte_order_mark_of_a_host_profile_is_no_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "host.toml"
+    known = files("transports.mcp.views") / "hosts" / "spec.toml"
+    path.write_text(known.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    read_profile(path)
 
 
 @pytest.fixture

@@ -443,6 +443,13 @@ async def test_recording_line_with_too_many_values_is_not_parsed(
 
 
 @pytest.mark.usefixtures("lines")
+async def test_replay_accepts_byte_order_mark_of_an_editor(replayed: Make, file: Path) -> None:
+    file.write_text(file.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    async with replayed() as app:
+        await app.call("copy", {"file": b"content"})
+
+
+@pytest.mark.usefixtures("lines")
 async def test_replay_accepts_truncated_last_line(replayed: Make, file: Path, caplog: pytest.LogCaptureFixture) -> None:
     *whole, last = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(whole) + last[:10])

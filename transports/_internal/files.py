@@ -56,7 +56,10 @@ def regular_file(fd: int, name: str) -> FileIO:
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
-    """Raises :class:`~transports.errors.UsageError` if there is no such user, or the user has no home folder."""
+    """Raises :class:`~transports.errors.UsageError` if there is no such user, or the user has no home folder; and for
+    an empty text, as of an unset variable of a shell, which as a path would be the current folder."""
+    if not os.fspath(path):
+        raise UsageError("the name of a file or folder is empty; . is the current folder")
     try:
         return Path(path).expanduser()
     except RuntimeError:

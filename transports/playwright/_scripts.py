@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import sys
+from codecs import BOM_UTF8
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -117,7 +118,7 @@ def extension_page_in(folder: Path, page: str | None) -> str:
 def extension_id(folder: Path) -> str | None:
     """Chromium makes it of the ``key`` in the manifest, or of the path. ``None`` for a broken manifest."""
     try:
-        manifest = decode_json(read_regular(folder / "manifest.json", 1 << 20))
+        manifest = decode_json(read_regular(folder / "manifest.json", 1 << 20).removeprefix(BOM_UTF8))
         key = manifest.get("key") if isinstance(manifest, dict) else None
         source = base64.b64decode(key) if isinstance(key, str) else _path_bytes(folder)
     except (OSError, ValueError, ProtocolError):

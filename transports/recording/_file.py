@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -359,7 +360,7 @@ class Reader:
         self.path = path
         self._content = Tree(_folder(path), private=False)
         try:
-            data = read_regular(path, 1 << 30)
+            data = read_regular(path, 1 << 30).removeprefix(BOM_UTF8)
         except OSError as error:
             reason = error.strerror or str(error)
             raise BadRecording(
@@ -460,6 +461,9 @@ def read_header(path: Path) -> Header | None:
 
 
 def _folder(path: Path) -> Path:
+    """Raises :class:`~transports.errors.UsageError` for a path that names no file, such as an empty one."""
+    if not path.name:
+        raise UsageError(f"{path} is a folder; name the file of a recording")
     return path.with_name(f"{path.name}.d")
 
 

@@ -9,6 +9,7 @@ import functools
 import inspect
 import logging
 import re
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,7 +88,7 @@ def read_profile(host: str | Path) -> HostProfile:
     if path.suffix not in (".toml", ".json"):
         raise UsageError(f"unknown host {str(host)!r}; use one of {', '.join(host_names())}, or a path to a TOML file")
     try:
-        content = read_regular(path, 1 << 20)
+        content = read_regular(path, 1 << 20).removeprefix(BOM_UTF8)
     except OSError as error:
         raise UsageError(f"the profile {path} cannot be read ({error.strerror or error}); correct the path") from None
     return _decode_profile(content, path.suffix, str(path))

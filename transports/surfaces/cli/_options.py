@@ -301,7 +301,7 @@ class ConnectionOptions:
     browser: BrowserName = None
     headed: Headed = False
     profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="DIR", help="Browser profile to use and keep: stays signed in.")
+        str | None, typer.Option("--profile", metavar="DIR", help="Browser profile to use and keep: stays signed in.")
     ] = None
     storage_state: StorageState = None
     cdp_url: Annotated[
