@@ -17,7 +17,7 @@ import pytest
 from tests.batch.runs import REF, Recorder, jobs, states
 from tests.support.eventually import eventually
 from tests.support.processor import untraced
-from transports.artifacts import LocalStore
+from transports.artifacts import LocalStore, Retention, open_store
 from transports.artifacts._files import Replacement
 from transports.batch._batch import run
 from transports.batch._files import export_run
@@ -26,6 +26,7 @@ from transports.batch._runner import HostPauses, Rate, Retries, Runner, RunOptio
 from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Settlement
 from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageError
+from transports.routing import Router
 from webapp_fixture import serve
 
 PATIENCE = 30.0
@@ -102,13 +103,18 @@ async def test_jobs_that_cannot_be_kept_as_json_are_refused(tmp_path: Path, wron
     assert not driver.ran
 
 
-@pytest.mark.parametrize("name", ["on_settled", "on_progress"])
-async def test_run_refuses_callback_that_it_would_not_await(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["on_settled", "on_progress", "on_removal", "on_event"])
+async def test_callback_that_nothing_would_await_is_refused(tmp_path: Path, name: str) -> None:
     async def callback(_: object) -> None: ...
 
     options: dict[str, Any] = {name: callback}
     with pytest.raises(UsageError, match=f"{name}= must be a plain function"):
-        await run(jobs(1), tmp_path / "run", pool=Recorder(), **options)
+        if name == "on_removal":
+            Retention(**options)
+        elif name == "on_event":
+            Router(open_store("none:"), **options)
+        else:
+            await run(jobs(1), tmp_path / "run", pool=Recorder(), **options)
     assert not (tmp_path / "run").exists()
 
 

@@ -54,6 +54,12 @@ _EXPECTED: Mapping[str, str] = {
 }
 
 
+def require_plain_function(name: str, callback: object) -> None:
+    """Raises :class:`~transports.errors.UsageError` for a coroutine function where nothing awaits what it returns."""
+    if inspect.iscoroutinefunction(callback):
+        raise UsageError(f"{name}= must be a plain function, not a coroutine function: it is not awaited")
+
+
 def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Decorate a public function that returns an awaitable: its arguments are checked (:func:`checked`), an
     :class:`ABPError` gets a short traceback, and a cancellation gets none, unless code of the caller is

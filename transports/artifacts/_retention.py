@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
-from .._internal.arguments import validate_fields
+from .._internal.arguments import require_plain_function, validate_fields
 from ..errors import StoreFull, TooLarge, UsageError
 from ..protocol._times import format_duration
 from ._ref import Scope
@@ -78,6 +78,7 @@ class Retention:
     on_removal: Callable[[Removal], object] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        require_plain_function("on_removal", self.on_removal)
         # The first six fields are the limits.
         for limit in fields(self)[:6]:
             value = getattr(self, limit.name)

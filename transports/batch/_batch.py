@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from .._internal.arguments import short_traceback
+from .._internal.arguments import require_plain_function, short_traceback
 from .._internal.files import open_regular
 from .._internal.tasks import in_thread
 from ..artifacts._base import ArtifactStore
@@ -135,8 +134,7 @@ async def run(
     Raises :class:`~transports.errors.UsageError` for invalid jobs, and for jobs other than the run's unless ``extend``;
     :class:`~transports.errors.LedgerError`."""
     for name, callback in (("on_settled", on_settled), ("on_progress", on_progress)):
-        if inspect.iscoroutinefunction(callback):
-            raise UsageError(f"{name}= must be a plain function, not a coroutine function: a run does not await it")
+        require_plain_function(name, callback)
 
     if isinstance(pool, Pool):
         require_open(pool)

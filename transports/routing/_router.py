@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar, Unpack, cast
 
-from .._internal.arguments import validate_arguments
+from .._internal.arguments import require_plain_function, validate_arguments
 from .._internal.masking import MAX_MASKED_BYTES, KnownSecrets, known_to
 from .._internal.tasks import in_thread
 from .._internal.telemetry import span
@@ -297,6 +297,7 @@ class Router:
         own_store = discover_store(store)
         if own_store is None:
             raise UsageError(f"Router() takes a store, ours or a host's, not a {type(store).__name__}")
+        require_plain_function("on_event", on_event)
 
         self._store = own_store
         self._secrets = known_to(own_store.scope.holder)
