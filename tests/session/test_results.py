@@ -84,6 +84,7 @@ async def test_a_wrong_mime_type_is_a_warning(app_of: Connect, document: object,
     assert result.summary().endswith(f"Warning: document: {warning}")
 
 
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 LOST = "which lost some of its bytes; the app must read it as an ArrayBuffer or Blob"
 
 
@@ -107,7 +108,10 @@ LOST = "which lost some of its bytes; the app must read it as an ArrayBuffer or 
         ),
         (b"PK\x03\x04\x14\x00\xe9", None, "a.xlsx", f"(application/zip) that was decoded as text, {LOST}"),
         (b"\x89PNG\r\n\x1a\n\0", None, None, f"(image/png) that was decoded as text, {LOST}"),
-        (b"<table><tr><td>1</table>", None, "a.xls", ""),
+        (b"<!DOCTYPE html><p>Sign in", XLSX, None, f"declared as {XLSX}, but the content is text/html; stored as"),
+        (b"<!DOCTYPE html><p>Sign in", "text/csv", None, "declared as text/csv, but the content is text/html"),
+        (b"<!DOCTYPE html><p>Sign in", None, "a.csv", "named as text/csv, but the content is text/html"),
+        (b"<!DOCTYPE html><p>A page", "text/plain", "a.html", ""),
         (b"<html><table></table>", None, "a.xls", ""),  # Excel opens it
         (b"{}", None, "a.txt", ""),
         (PDF, "application/pdf", "a.pdf", ""),

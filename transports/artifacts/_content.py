@@ -217,19 +217,24 @@ def _doubt(meter: Meter, declared: str | None, sniffed: str | None, filename: st
         return f"the content is {loss}"
 
     expected = declared or type_of_extension((filename or "").rpartition(".")[2])
-    if expected is None or not is_binary_mime(expected) or extension_for(expected) == ".bin":
+    if expected is None:
         return ""
 
     promise = f"declared as {declared}" if declared else f"named as {expected}"
-    if meter.size == 0:
-        return f"{promise}, but the content is empty"
-    if sniffed is None and _JSON_START.match(meter.head):
-        return f"{promise}, but the content is JSON; it may be an error message"
-    # Tables and letters in HTML have the names of old Office files, which open them.
-    is_old_office = not contradicts(expected, "application/x-ole-storage")
-    if sniffed in MARKUP and contradicts(expected, sniffed) and not is_old_office:
+    if sniffed in MARKUP and not _may_be_markup(expected):
         return f"{promise}, but the content is {sniffed}"
+    is_known_binary = is_binary_mime(expected) and extension_for(expected) != ".bin"
+    if is_known_binary and meter.size == 0:
+        return f"{promise}, but the content is empty"
+    if is_known_binary and sniffed is None and _JSON_START.match(meter.head):
+        return f"{promise}, but the content is JSON; it may be an error message"
     return ""
+
+
+def _may_be_markup(mime_type: str) -> bool:
+    # Tables and letters in HTML have the names of old Office files, which open them.
+    is_old_office = not contradicts(mime_type, "application/x-ole-storage")
+    return is_old_office or (mime_type != "text/csv" and not contradicts(mime_type, "text/html"))
 
 
 def _head_as_text(head: bytes) -> str:

@@ -297,7 +297,8 @@ def contradicts(declared: str, sniffed: str) -> bool:
     if media_type is None or media_type in (sniffed, OCTET_STREAM):
         return False
     if sniffed in MARKUP:
-        return "xml" not in media_type and not media_type.startswith("text/")
+        # Types of Office files have "openxmlformats" in their names.
+        return not media_type.endswith(("/xml", "+xml")) and not media_type.startswith("text/")
     is_known = media_type in _EXTENSIONS or not is_binary_mime(media_type)
     return is_known and media_type not in _CONTAINED_TYPES.get(sniffed, ())
 
