@@ -39,7 +39,7 @@ def test_connection_refused_is_distinguished_from_other_failures(error: OSError,
     key = aiohttp.client_reqrep.ConnectionKey("app", 1, False, True, None, None, None)
     said = [connection_failure(error), failure_reason(aiohttp.ClientConnectorError(key, error))]
     if not isinstance(error, TimeoutError):
-        said.append(open_error("ws://app/", error, timeout=1).message)
+        said.append(open_error("ws://app/", error, timeout=1, headers={}).message)
     assert ["nothing listens there" in text for text in said] == [expected] * len(said)
 
 

@@ -228,16 +228,21 @@ async def test_connection_closed_at_once_names_reason_and_backs_off() -> None:
     assert 3 <= len(opened_at) <= 11
 
 
-async def test_reason_of_a_close_is_shown_without_the_values_of_headers() -> None:
-    token = "t0ken-" * 15
+@pytest.mark.parametrize("status", [None, 401], ids=["by a close", "in HTTP"])
+async def test_words_of_a_refusal_are_shown_without_the_values_of_headers(status: int | None) -> None:
+    token, key = "t0ken-" * (12 if status is None else 100), "k3y-value"
+    words = f"{token} is not valid for {key}"
 
     async def refuse(connection: ServerConnection) -> None:
-        await connection.close(1008, f"not valid: {token}")
+        await connection.close(1008, words)
 
-    async with serve(refuse, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/"
-        with pytest.raises(Disconnected, match=r"code 1008: not valid: …"):
-            await connect(url, token=token, store="none:")
+    def check(connection: ServerConnection, request: Request) -> Response | None:
+        return None if status is None else connection.respond(status, words)
+
+    async with serve(refuse, "127.0.0.1", 0, process_request=check) as server:
+        url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/?key={key}"
+        with pytest.raises(TransportError, match=f"{status or 1008}.*: … is not valid for …"):
+            await connect(url, headers={"Authorization": f"Bearer {token}"}, store="none:")
 
 
 async def test_failure_to_reconnect_is_named() -> None:

@@ -81,7 +81,7 @@ class HttpServer:
         return self.name or redact_url(self.url)
 
     def redact(self, text: str) -> str:
-        return without_values(text.replace(self.url, redact_url(self.url)), self.headers)
+        return without_values(text, self.url, self.headers)
 
 
 Server: TypeAlias = StdioServer | HttpServer

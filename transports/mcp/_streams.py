@@ -34,7 +34,7 @@ from pydantic import ValidationError
 from .._internal.tasks import backoff_delay, start_task
 from ..errors import ProtocolError, first_line, spelled
 from ..protocol._http_dates import retry_after
-from ..protocol._plain_text import plain_line
+from ..protocol._plain_text import plain_line, refusal_words
 from ..protocol._strict_json import (
     decode_json,
     in_thread_if_long,
@@ -564,11 +564,7 @@ def _convert_error(server: HttpServer, request_id: int, response: httpx2.Respons
             return encode_message(message)
 
     text = f"the server answered HTTP {response.status_code} {response.reason_phrase}".strip()
-    # Secrets are removed before the text is cut: the beginning of one would not be found.
-    words = plain_line(server.redact(body[: 64 * 1024].decode(errors="replace")), 200)
-    # A page is for a browser.
-    if words and not words.startswith("<"):
-        text += f": {words}"
+    text += refusal_words(body, server.redact)
     if response.status_code in _GATEWAY_FAULTS:
         return encode_message(error_of_request(request_id, types.CONNECTION_CLOSED, f"{BROKEN}: {text}"))
     if response.status_code in (401, 403):

@@ -270,7 +270,7 @@ class Remote:
 
     def error(self, reason: str) -> ConnectFailed:
         # The query of the address may hold a key.
-        reason = without_values(reason.replace(self.url, self.display_name), self.headers)
+        reason = without_values(reason, self.url, self.headers)
         advice = "start one with --remote-debugging-port=9222 and its own --user-data-dir"
         if self.is_server:
             advice = "start one of the same version of Playwright with `playwright run-server`"

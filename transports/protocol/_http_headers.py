@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from urllib.parse import parse_qsl, urlsplit
 
 from ..errors import UsageError
+from ._plain_text import redact_url
 
 #: A token of RFC 9110.
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-def without_values(text: str, headers: Mapping[str, str]) -> str:
-    """Return what the receiver of headers says, without their values, which it may quote."""
+def without_values(text: str, url: str, headers: Mapping[str, str]) -> str:
+    """Return what a server says without the values that it was sent: those of headers, and those in its address."""
+    text = text.replace(url, redact_url(url))
+    address = urlsplit(url)
+    values = [value for _, value in parse_qsl(address.query)]
     # A value may be a scheme and a token.
-    return without_secrets(text, [part for value in headers.values() for part in (value, *value.split())])
+    values += [part for value in headers.values() for part in (value, *value.split())]
+    return without_secrets(text, [*values, address.password or ""])
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -56,6 +56,15 @@ def plain_line(text: str, max_chars: int | None = None) -> str:
     if max_chars is None or len(line) <= max_chars:
         return line
     return line[: max_chars - 1] + "…"
+
+
+def refusal_words(body: bytes, hide_secrets: Callable[[str], str]) -> str:
+    """Return what a server says with a refusal, after a colon; nothing if that is a page, which is for a browser."""
+    # Secrets are hidden before the text is cut: the beginning of one would not be found.
+    words = plain_line(hide_secrets(body[: 64 * 1024].decode(errors="replace")), 200)
+    if not words or words.startswith("<"):
+        return ""
+    return f": {words}"
 
 
 def plain_tree(node: object) -> object:

@@ -51,7 +51,7 @@ from ..errors import (
     spelled,
 )
 from ..protocol._http_headers import check_headers, without_values
-from ..protocol._plain_text import origin_of, proxy_advice, redact_url
+from ..protocol._plain_text import origin_of, proxy_advice, redact_url, refusal_words
 from ..protocol._strict_json import PARSED_ON_LOOP
 from ..protocol._times import checked_timeout
 from ..protocol.messages import Message, misdirected
@@ -122,11 +122,13 @@ def _redirect_address(url: str, location: str) -> str:
     return target
 
 
-def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
+def open_error(url: str, error: Exception, *, timeout: float, headers: Mapping[str, str]) -> ConnectFailed:
+    """What a server says is quoted without the values of ``headers`` and of the address."""
     address = redact_url(url)
     match error:
         case InvalidStatus():
-            return _status_error(address, error.response.status_code)
+            words = refusal_words(bytes(error.response.body), lambda text: without_values(text, url, headers))
+            return _status_error(address, error.response.status_code, words)
         case InvalidMessage(__cause__=SecurityError() as limit):
             return ConnectFailed(
                 f"{address} answered with headers that are too large ({limit}); set WEBSOCKETS_MAX_LINE_LENGTH (bytes) "
@@ -179,7 +181,7 @@ def _tls_error(address: str, error: ssl.SSLError) -> ConnectFailed:
     return ConnectFailed(f"{address}: {error.reason or 'TLS failed'}; {advice}")
 
 
-def _status_error(address: str, status: int) -> ConnectFailed:
+def _status_error(address: str, status: int, words: str) -> ConnectFailed:
     advice = ""
     if status in (401, 403):
         advice = f"; give {spelled('token= or headers=')} that it accepts"
@@ -188,7 +190,7 @@ def _status_error(address: str, status: int) -> ConnectFailed:
             advice += ", perhaps an Origin"
     elif status in (200, 400, 404, 426):
         advice = _doubt_address(address)
-    message = f"{address} answered HTTP {status} instead of a WebSocket{advice}"
+    message = f"{address} answered HTTP {status} instead of a WebSocket{words}{advice}"
     return ConnectFailed(message, details={"status": status})
 
 
@@ -374,7 +376,7 @@ class WebSocketTransport(Transport):
         except (WebSocketException, OSError, ImportError, ValueError) as error:
             # TimeoutError and SSLError are kinds of OSError. A package for SOCKS may be missing; options that do not
             # match, and some addresses of proxies, are a ValueError.
-            raise open_error(self._target, error, timeout=self._timeout) from None
+            raise open_error(self._target, error, timeout=self._timeout, headers=self._headers) from None
         assert isinstance(connection, Connection)
         return connection
 
@@ -497,7 +499,7 @@ class WebSocketTransport(Transport):
         if closed.rcvd is None or not closed.rcvd.reason:
             return ""
         # At most 123 bytes (RFC 6455 §5.5), not cut: the beginning of a secret would not be found.
-        return f": {without_values(closed.rcvd.reason, self._headers)}"
+        return f": {without_values(closed.rcvd.reason, self._target, self._headers)}"
 
     def _lost_error(self, event: str) -> Disconnected:
         advice = "it is opened again" if self._reconnect else "connect again"
