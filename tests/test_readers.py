@@ -1,6 +1,7 @@
 """The processes that read files of apps."""
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ def probe(*arguments):
 _PROGRAMS = dict.fromkeys(_PROGRAMS, probe)
 """
 _START = 'if __name__ == "__main__":'
+
+
+async def test_reader_that_cannot_be_started_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system out of processes or memory refuses it, too. The result that is previewed must not be lost."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    assert await readers.run_reader("thumbnail", b"content", 7, 7) is None
+    assert readers.run_reader_blocking("thumbnail", b"content", 7, timeout=5) is None
 
 
 async def test_readers_run_isolated_with_resource_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

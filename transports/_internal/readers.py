@@ -23,17 +23,20 @@ PICTURES: Mapping[str, tuple[str, int]] = {
 
 
 async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[str, Any], bytes] | None:
-    """Return the JSON of the first line of output and the rest of the output. Return ``None`` if the program fails, for
-    example because of the content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time
-    or memory, and in a frozen program, which has no interpreter to run it."""
+    """Return the JSON of the first line of output and the rest of the output. Return ``None`` if the program cannot be
+    started, fails, for example because of the content or a missing library, runs longer than 20 seconds, or exceeds its
+    limits of CPU time or memory, and in a frozen program, which has no interpreter to run it."""
     if _is_frozen():
         return None
-    process = await asyncio.create_subprocess_exec(
-        *_command(program, *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_command(program, *arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except (NotImplementedError, OSError):
+        return None
     try:
         async with asyncio.timeout(20.0):
             out, _ = await process.communicate(data)
