@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from transports import (
     WebSocketTransport,
     connect,
 )
-from transports.errors import BadRecording, NotRecorded
+from transports.errors import BadRecording, NotRecorded, StoreError
 from transports.recording._file import Recording
 from transports.recording._replay import ReplayTransport
 from transports.surfaces.cli import main
@@ -254,6 +255,17 @@ async def test_replay_serves_downloads_from_recording(tmp_path: Path, file: Path
         async with session as app:
             ref = (await app.call("file.generate", params)).artifacts["file"]
         assert (ref.sha256, ref.filename) == (digest(70_000, 0), "generated.bin")
+
+
+async def test_download_that_cannot_be_copied_for_its_recording_says_so(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve() as fixture:
+        transport = WebSocketTransport(fixture.ws_url)
+        async with connect(fixture.ws_url, transport=transport, record=file, store=tmp_path / "out") as app:
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+            with pytest.raises(StoreError, match=r"cannot copy a download for the recording in .*gone"):
+                await app.call("file.generate", {"bytes": 70_000, "as": "url"})
 
 
 def test_sync_api_and_cli_record_and_replay(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -455,7 +455,7 @@ def read_header(path: Path) -> Header | None:
     """Returns ``None`` if it cannot be read, since opening the recording will raise the reason."""
     try:
         with open_regular(path) as file:
-            return Header.model_validate_json(file.read(_CHUNK).partition(b"\n")[0])
+            return Header.model_validate_json(file.read(_CHUNK).removeprefix(BOM_UTF8).partition(b"\n")[0])
     except (OSError, ValueError):
         return None
 

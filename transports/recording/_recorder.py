@@ -8,13 +8,15 @@ import itertools
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, Unpack
 
+from .._internal.files import temp_folder
 from .._internal.redaction import REDACTED
 from ..artifacts._base import Staged
 from ..artifacts._content import PutOptions
+from ..artifacts._files import map_os_errors
 from ..artifacts._ref import ArtifactRef
 from ..base import Fetched, Transport, WrappedTransport
 from ..errors import ABPError, Disconnected, NotRecorded
@@ -56,7 +58,8 @@ class _TeeStaged(Staged):
     def __init__(self, staged: Staged, copy: Path) -> None:
         self._copy = copy
         self._staged = staged
-        copy.touch()
+        with _map_os_errors():
+            copy.touch()
 
     @property
     def path(self) -> Path:
@@ -70,14 +73,15 @@ class _TeeStaged(Staged):
         await self._staged.write(chunk)
 
         def append() -> None:
-            with self._copy.open("ab") as file:
+            with _map_os_errors(), self._copy.open("ab") as file:
                 file.write(chunk)
 
         await asyncio.to_thread(append)
 
     async def reset(self) -> None:
         await self._staged.reset()
-        self._copy.write_bytes(b"")
+        with _map_os_errors():
+            self._copy.write_bytes(b"")
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         return await self._staged.commit(**options)
@@ -198,7 +202,9 @@ class Recorder(WrappedTransport):
     async def fetch_download(
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
     ) -> Fetched:
-        with tempfile.TemporaryDirectory(prefix="abp-recording-") as folder:
+        with ExitStack() as stack:
+            with _map_os_errors():
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="abp-recording-"))
             copy = Path(folder) / "download"
 
             async def describe(fetched: Fetched) -> Fields:
@@ -294,6 +300,10 @@ class Recorder(WrappedTransport):
         detail = self._scrubber.redact_tree(dict(effect.detail))
         assert isinstance(detail, dict)
         return RecordedEffect(kind=effect.kind, call=effect.call, detail=detail)
+
+
+def _map_os_errors() -> AbstractContextManager[None]:
+    return map_os_errors("copy a download for the recording", temp_folder(), other="name another one with TMPDIR")
 
 
 def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
