@@ -16,7 +16,7 @@ from tests.support.pages import serve_answers, serve_page
 from tests.support.pdf import text_of
 from tests.support.slow import slow_but
 from transports import Browser, PlaywrightTransport, Progress, Session, UsageError, connect
-from transports.errors import CapabilityError, NotAbpApp, UnsupportedBinary
+from transports.errors import CapabilityError, NotAbpApp, StoreError, UnsupportedBinary
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -330,6 +330,19 @@ async def test_svg_page_exchanges_large_files(browser: Browser, tmp_path: Path) 
 
     async with serve_answers(answer) as url, connect(url, browser=browser, store=tmp_path) as app:
         assert (await app.call("file", {"size": 1 << 20})).artifact().size_bytes == 1 << 20
+        assert (await app.call("size", {"file": bytes(1 << 20)})).data == {"size": 1 << 20}
+
+
+async def test_parameter_that_finds_no_room_on_the_disk_is_an_error_of_its_call(connected: Open) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    async with connected(html("size: ({file}) => ({size: file.size})")) as app:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        try:
+            with pytest.raises(StoreError, match="cannot write a parameter for the browser in"):
+                await app.call("size", {"file": bytes(1 << 20)})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert (await app.call("size", {"file": bytes(1 << 20)})).data == {"size": 1 << 20}
 
 

@@ -28,6 +28,7 @@ from .._internal.files import open_regular, read_regular
 from .._internal.tasks import cancel_and_wait, in_thread, spawn
 from .._internal.telemetry import annotate
 from ..artifacts._content import too_large
+from ..artifacts._files import map_os_errors
 from ..errors import (
     CallTimeout,
     ProtocolError,
@@ -407,7 +408,10 @@ def _file_with_content(binary: BinaryData, folder: Path, stack: contextlib.ExitS
     """Return a file with the content: its own, or a new one in ``folder`` that is removed with ``stack``."""
     if isinstance(binary.content, LocalFile):
         return binary.content.path.resolve()
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="input-", delete=False) as file:
+    with (
+        map_os_errors("write a parameter for the browser", folder, other="name another one with TMPDIR"),
+        tempfile.NamedTemporaryFile(dir=folder, prefix="input-", delete=False) as file,
+    ):
         stack.callback(Path(file.name).unlink)
         for chunk in binary.chunks():
             file.write(chunk)
