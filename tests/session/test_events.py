@@ -346,6 +346,30 @@ class ReconnectingApp(ResourceApp):
         self.emit(Message("connection/restored", {}))
 
 
+class SilentApp(ReconnectingApp):
+    """From a moment on, it answers no subscription."""
+
+    is_silent = False
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if message.type == "resources/subscribe" and self.is_silent:
+            await asyncio.sleep(timeout)
+            raise CallTimeout("no answer")
+        return await super().request(message, timeout=timeout)
+
+
+async def test_renewals_of_subscriptions_share_one_timeout(app_of: Connect) -> None:
+    transport = SilentApp()
+    async with app_of(transport, timeout=1) as app, app.events() as events:
+        for number in range(20):
+            await app.resources.subscribe(f"note:///{number}")
+        transport.is_silent = True
+        transport.break_connection()
+        async with asyncio.timeout(10):
+            while not (isinstance(event := await anext(events), ConnectionChanged) and event.connected):
+                pass
+
+
 @pytest.mark.requirement("R2-2.4d", "R2-5.7d")
 async def test_reconnect_emits_two_events_and_renews_active_subscriptions(app_of: Connect) -> None:
     transport = ReconnectingApp()

@@ -353,11 +353,13 @@ class Resources:
         self._cache.on_notification(notification)
 
     async def resubscribe(self) -> None:
-        """Empty the cache and renew the subscriptions after a reconnection."""
+        """Empty the cache and renew the subscriptions after a reconnection, all within one timeout: calls wait."""
         self._cache.clear()
+        deadline = time.monotonic() + self._timeout_or_default(None)
         for uri in self.subscriptions:
+            seconds_left = max(deadline - time.monotonic(), 0.001)
             try:
-                await self._request("resources/subscribe", {"uri": uri}, None)
+                await self._request("resources/subscribe", {"uri": uri}, seconds_left)
             except ABPError as error:
                 logger.warning("changes of %s are no longer reported: %s", uri, error.message)
 
