@@ -250,6 +250,15 @@ async def test_server_inherits_proxies_and_certificates_only(monkeypatch: pytest
         await connect(f"mcp+stdio:{shlex.join([sys.executable, '-c', script])}", store="memory:")
 
 
+async def test_password_in_the_address_of_a_database_is_not_shown() -> None:
+    script = "import sys; sys.exit(f'cannot open {sys.argv[1]}: wrong password pa55-word')"
+    command = shlex.join([sys.executable, "-c", script, "--url=postgresql://user:pa55-word@db.example/sales"])
+    with pytest.raises(
+        ConnectFailed, match=r"cannot open --url=postgresql://user:…@db.example/sales: wrong password …"
+    ):
+        await connect(f"mcp+stdio:{command}", store="memory:")
+
+
 async def test_errors_do_not_show_server_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUDE_KEY", "sk-abcdef123456")
     script = str(FOLDER / "rude.py")

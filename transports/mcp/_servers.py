@@ -43,6 +43,7 @@ _NETWORK_VARIABLES = frozenset(
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
     }
 )
+_URL_PASSWORD = re.compile(r"://[^/?#\s:@]*:([^/?#\s]+)@")
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
 
 
@@ -68,6 +69,9 @@ class StdioServer:
                 secrets += [arg.partition("=")[2], next_arg]
         # The address of a proxy may hold a password.
         secrets += [value for value in network_variables().values() if "@" in value]
+        # Servers of databases take addresses with a password, too.
+        for value in (*self.args, *self.env.values()):
+            secrets += _URL_PASSWORD.findall(value)
         return without_secrets(text, [*secrets, *self.env.values()])
 
 
