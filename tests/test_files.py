@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import tempfile
@@ -134,12 +133,9 @@ def test_home_of_unknown_user_is_reported(use: Callable[[str], object]) -> None:
 
 
 async def test_empty_name_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as that of an unset variable in ``--profile "$PROFILE"``."""
     monkeypatch.chdir(tmp_path)
-    for options in ({"profile": ""}, {"storage_state": ""}):
-        with pytest.raises(UsageError, match="the name of a file or folder is empty"):
-            async with connect("https://app.example/", **options, store="memory:"):  # type: ignore[call-overload]
-                pass
+    with pytest.raises(UsageError, match="the name of a file or folder is empty"):
+        Browser(profile="")
     with pytest.raises(UsageError, match="is a folder; name the file of a recording"):
         async with connect("ws://127.0.0.1:9/", record="", store="memory:"):
             pass
@@ -147,8 +143,17 @@ async def test_empty_name_is_not_the_current_folder(tmp_path: Path, monkeypatch:
         with pytest.raises(UsageError, match="is a folder; name the file of a recording"):
             async with connect(target, store="memory:"):
                 pass
-    command = ["call", "https://app.example/", "x", "--profile", ""]
-    assert await asyncio.to_thread(main, command) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["call https://app.example/ x --profile", "serve --port 0 --state"])
+def test_empty_option_for_a_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Such as that of an unset variable in ``--profile "$PROFILE"``."""
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), ""]) == 2
+    assert "the name of the folder is empty" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -266,7 +266,7 @@ async def test_unknown_encoding_is_kept_with_warning(get: Get, serve: Serve, ans
         ({"Content_Type": "application/json"}, "application/geo+json", ""),
         ({"Content_Type": "application/json"}, "text/csv", ""),
         ({"Content_Type": "application/json"}, None, ""),
-        ({"Content_Encoding": "binary"}, "application/pdf", "unknown Content-Encoding 'binary'"),
+        ({"Content_Encoding": "binary"}, "application/geo+json", "unknown Content-Encoding 'binary'"),
     ],
 )
 async def test_odd_headers_of_a_file_are_a_warning(

@@ -201,11 +201,21 @@ Limits = Annotated[
         help="Another limit, such as max_session_bytes=500MB (repeatable); enabled=false keeps everything.",
     ),
 ]
+
+
+def local_folder(text: str) -> Path:
+    try:
+        return folder_of(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 State = Annotated[
     Path | None,
     typer.Option(
         "--state",
         metavar="DIR",
+        parser=local_folder,
         help="Folder that keeps detached calls and names of connections over a restart (default: in memory).",
     ),
 ]
@@ -277,13 +287,6 @@ async def open_app(
         yield app
 
 
-def local_folder(text: str) -> Path:
-    try:
-        return folder_of(text)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
 async def start_driver(target: str, stack: AsyncExitStack) -> None:
     """Start a driver ahead, unless the address has a fault, such as no listener: connecting reports that."""
     if not is_page(target):
@@ -301,7 +304,10 @@ class ConnectionOptions:
     browser: BrowserName = None
     headed: Headed = False
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="DIR", help="Browser profile to use and keep: stays signed in.")
+        Path | None,
+        typer.Option(
+            "--profile", metavar="DIR", parser=local_folder, help="Browser profile to use and keep: stays signed in."
+        ),
     ] = None
     storage_state: StorageState = None
     cdp_url: Annotated[
