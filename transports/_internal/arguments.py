@@ -164,6 +164,12 @@ class _AcceptedType(NamedTuple):
     kind: type
     item_kinds: tuple[type, ...] = ()
 
+    def includes(self, value: object) -> bool:
+        is_text_for_list = self.kind in _LISTS and isinstance(value, str | bytes)
+        if not isinstance(value, self.kind) or is_text_for_list:
+            return False
+        return not self.item_kinds or all(map(isinstance, _items(value), cycle(self.item_kinds)))
+
 
 class _Parameter:
     """Messages write an ``option`` as ``name=``. ``hint`` is the annotation, perhaps as text with the ``names`` of its
@@ -183,15 +189,11 @@ class _Parameter:
             self.accepted_types.add(NoneType)
             return
 
-        for kind, item_kinds in self._accepted:
-            is_text_for_list = kind in _LISTS and isinstance(value, str | bytes)
-            if not isinstance(value, kind) or is_text_for_list:
-                continue
-            if not item_kinds:
-                self.accepted_types.add(type(value))
-                return
-            if all(map(isinstance, _items(value), cycle(item_kinds))):
-                # Not an accepted type: another list may have other items.
+        for accepted in self._accepted:
+            if accepted.includes(value):
+                # Another list may have other items.
+                if not accepted.item_kinds:
+                    self.accepted_types.add(type(value))
                 return
 
         label = self._name

@@ -248,7 +248,7 @@ def _occurrences_by_text(contents: Sequence[bytes], finder: Finder, between: byt
     return spans
 
 
-def _labelled(content: bytes, occurrences: Iterable[Occurrence]) -> str:
+def _text_with_labels(content: bytes, occurrences: Iterable[Occurrence]) -> str:
     pieces: list[str] = []
     position = 0
     for occurrence in occurrences:
@@ -413,16 +413,16 @@ class KnownSecrets:
             return {}
         contents = [to_bytes(text) for text in texts]
         spans = _occurrences_by_text(contents, self._finder, between)
-        return {index: _labelled(contents[index], occurrences) for index, occurrences in spans.items()}
+        return {index: _text_with_labels(contents[index], occurrences) for index, occurrences in spans.items()}
 
     def mask_file(self, content: bytes) -> bytes:
         """Put asterisks in place of values, if the file is a text of at most :data:`MAX_MASKED_BYTES`. The length
         stays, so that a declared size still holds."""
         if len(content) > MAX_MASKED_BYTES or b"\0" in content:
             return content
-        return self._starred(content)
+        return self._replace_by_stars(content)
 
-    def _starred(self, content: bytes) -> bytes:
+    def _replace_by_stars(self, content: bytes) -> bytes:
         masked = bytearray(content)
         for occurrence in self._finder.find(content):
             masked[occurrence.start : occurrence.end] = b"*" * (occurrence.end - occurrence.start)
@@ -435,11 +435,11 @@ class KnownSecrets:
         if text.startswith("data:"):
             before, mark, encoded = text.rpartition(";base64,")
             head = before + mark
-        content = _decoded(encoded)
+        content = _decode_base64(encoded)
         if content is None:
             if not described:
                 return None
-            return to_text(self._starred(to_bytes(text)))
+            return to_text(self._replace_by_stars(to_bytes(text)))
 
         is_file = described or bool(head)
         # A value in base64 is no file, and gets its placeholder.
@@ -544,7 +544,7 @@ class _Tree:
         return self._keep is not None and isinstance(key, str) and self._keep(key)
 
 
-def _decoded(text: str) -> bytes | None:
+def _decode_base64(text: str) -> bytes | None:
     """Return the bytes of a text that is all base64 and may hold a value; ``None`` for any other text."""
     if not _MIN_CHARS <= len(text) <= 2 * MAX_MASKED_BYTES or len(text) % 4 or not _BASE64.fullmatch(text):
         return None

@@ -51,7 +51,7 @@ class Html(str):
     __slots__ = ()
 
 
-def _escaped(text: object, limit: int) -> Html:
+def _escape_html(text: object, limit: int) -> Html:
     if isinstance(text, Html):
         return text
     plain = str(text)
@@ -76,7 +76,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
 
     lines: list[str] = []
     if title:
-        lines.append(f"<div><strong>{_escaped(title, MAX_CELL)}</strong></div>")
+        lines.append(f"<div><strong>{_escape_html(title, MAX_CELL)}</strong></div>")
     lines.append('<table style="border-collapse: collapse; margin: 4px 0">')
     if any(head):
         lines.append(_table_row("th", head))
@@ -85,7 +85,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
 
 
 def _table_row(element: str, cells: Iterable[object]) -> str:
-    markup = "".join(f'<{element} style="{_CELL}">{_escaped(cell, MAX_CELL)}</{element}>' for cell in cells)
+    markup = "".join(f'<{element} style="{_CELL}">{_escape_html(cell, MAX_CELL)}</{element}>' for cell in cells)
     return f"<tr>{markup}</tr>"
 
 
@@ -93,7 +93,7 @@ def preformatted(text: str) -> Html:
     # One character more than fits shows that the text is cut.
     lines = text[: MAX_TEXT + 1].replace("\r\n", "\n").split("\n")
     shown = "\n".join(lines[:MAX_LINES])
-    markup = _escaped(shown, MAX_TEXT)
+    markup = _escape_html(shown, MAX_TEXT)
     # A text with too many characters ends with … already.
     if len(lines) > MAX_LINES and len(shown) < MAX_TEXT:
         markup = Html(f"{markup}\n…")
@@ -107,7 +107,7 @@ def file_link(path: str, text: str) -> Html:
         address = quote(file.relative_to(Path.cwd()).as_posix())
     except (OSError, ValueError):
         address = file.as_uri() if file.is_absolute() else quote(os.fspath(file))
-    return Html(f'<a href="{escape(address)}" target="_blank" rel="noopener">{_escaped(text, MAX_CELL)}</a>')
+    return Html(f'<a href="{escape(address)}" target="_blank" rel="noopener">{_escape_html(text, MAX_CELL)}</a>')
 
 
 def download_link(address: str) -> Html:
@@ -123,7 +123,7 @@ class Picture:
 
     def html(self, text: str) -> Html:
         return Html(
-            f'<div><img src="data:{escape(self.mime_type)};base64,{self.content}" alt="{_escaped(text, MAX_CELL)}" '
+            f'<div><img src="data:{escape(self.mime_type)};base64,{self.content}" alt="{_escape_html(text, MAX_CELL)}" '
             f'style="max-width: 100%; max-height: 400px; border: {_LINE}"></div>'
         )
 
@@ -180,7 +180,7 @@ def first_lines(path: str) -> Html:
 
 def progress_html(label: str, lines: Sequence[tuple[float | None, str]], seconds: float, *, ended: bool) -> Html:
     minutes, rest = divmod(int(seconds), 60)
-    shown = [f"<div>{_escaped(label, MAX_CELL)} {minutes}:{rest:02}</div>"]
+    shown = [f"<div>{_escape_html(label, MAX_CELL)} {minutes}:{rest:02}</div>"]
     style = "width: 240px; max-width: 60%; vertical-align: middle"
     for fraction, text in lines:
         if fraction is not None:
@@ -189,7 +189,7 @@ def progress_html(label: str, lines: Sequence[tuple[float | None, str]], seconds
             bar = f'<progress max="1" style="{style}"></progress> '
         else:
             bar = ""
-        shown.append(f"<div>{bar}{_escaped(text, MAX_CELL)}</div>")
+        shown.append(f"<div>{bar}{_escape_html(text, MAX_CELL)}</div>")
     return Html("\n".join(shown))
 
 

@@ -602,12 +602,12 @@ def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
     for name, member in properties.items():
         strict = _to_strict(member, level + 1)
         if name not in required:
-            strict = _nullable(strict)
+            strict = _allow_null(strict)
         members[name] = strict
     return {"type": "object", "properties": members, "required": [*members], "additionalProperties": False}
 
 
-def _nullable(schema: Schema) -> Schema:
+def _allow_null(schema: Schema) -> Schema:
     if _allows_null(schema):
         return schema
 

@@ -66,7 +66,7 @@ class Pieces:
         if self.size % PIECE:
             self._end_piece()
         if self.size != ref.size_bytes or self._whole.hexdigest() != ref.sha256:
-            raise _damaged(ref)
+            raise _damage_error(ref)
 
     def _end_piece(self) -> None:
         self._digests.append(self._current.digest())
@@ -138,7 +138,7 @@ class VerifiedFile(io.RawIOBase):
         with map_os_errors("read an artifact", Path(str(self._file.name)).parent):
             piece = _read_piece(self._file.fileno(), index * PIECE)
         if not self._pieces.matches(index, piece):
-            raise _damaged(self._ref)
+            raise _damage_error(self._ref)
         self._last_piece = index, piece
         return piece
 
@@ -297,7 +297,7 @@ def export_local_file(source: Path, file: ExportFile) -> Path:
             file.write(chunk)
 
 
-def _damaged(ref: Described) -> Corrupt:
+def _damage_error(ref: Described) -> Corrupt:
     return Corrupt(
         f"artifact {ref.id} is damaged: its file does not match its size ({ref.size_bytes:,} bytes) and hash; store it "
         "again",

@@ -518,7 +518,7 @@ async def _request_id(request: httpx2.Request) -> int | None:
 
 def _convert_answer(request_id: int, content_type: str, withheld: WithheldResults, body: bytes) -> bytes:
     try:
-        return _shorten(parse_message(body.removeprefix(BOM_UTF8), request_id), withheld)
+        return _encode_with_placeholder(parse_message(body.removeprefix(BOM_UTF8), request_id), withheld)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
         code, text = unreadable(error)
         if not content_type.startswith("application/json"):
@@ -529,13 +529,13 @@ def _convert_answer(request_id: int, content_type: str, withheld: WithheldResult
 def _convert_event(request_id: int | None, withheld: WithheldResults, message: bytes) -> bytes:
     """Shorten a message. One that cannot be read and is no answer becomes empty, or the SDK would fail the request."""
     try:
-        return _shorten(parse_message(message, request_id), withheld)
+        return _encode_with_placeholder(parse_message(message, request_id), withheld)
     except Exception as error:  # noqa: BLE001 - otherwise the request would stay without an answer
         failure = unreadable_answer(message, error, request_id) if _may_be_answer(message) else None
         return b"" if failure is None else encode_message(failure)
 
 
-def _shorten(message: types.JSONRPCMessage, withheld: WithheldResults) -> bytes:
+def _encode_with_placeholder(message: types.JSONRPCMessage, withheld: WithheldResults) -> bytes:
     if isinstance(message, types.JSONRPCResponse):
         message.result = withheld.replace_by_placeholder(message.result)
     return encode_message(message)

@@ -212,19 +212,29 @@ class PlaywrightChannel(Channel):
 
         @listener
         def on_binding(source: Mapping[str, Any], text: object = None) -> None:
-            if source["frame"] != self._page.main_frame:
+            frame = source["frame"]
+            is_new_document = text == ""
+            if frame != self._page.main_frame:
                 if documents is not None:
-                    documents.on_emit(source["frame"], text)
-            elif text == "":
+                    documents.on_emit(frame, text)
+            elif is_new_document:
                 self.agent = None
                 script.on_document()
             else:
                 script.on_emit(text)
 
+        self._undo.push_async_exit(await self._page.expose_binding(script.binding, on_binding))
+        self._undo.push_async_exit(await self._page.add_init_script(self._first_script(script)))
+        if script.now:
+            await self.set_agent(await self._evaluate(script.late))
+            if documents is not None:
+                await documents.install_now(script.late)
+
+    def _first_script(self, script: AgentScript) -> str:
         # Playwright's "framenavigated" also fires for changes of the address within a document. So each document
         # announces itself by emitting an empty text, which the agent never does.
         announce = f"globalThis[{script.binding!r}]?.('')"
-        if documents is None:
+        if script.frames is None:
             announce = f"if (globalThis === globalThis.top) {announce}"
         # A property that no script can replace returns the agent for the right key.
         hand_over = f"""(agent => {{
@@ -232,13 +242,7 @@ class PlaywrightChannel(Channel):
           const value = key => (key === {self._key!r} ? agent : undefined);
           if (agent) Object.defineProperty(globalThis, {self._place!r}, {{ value }});
         }})({script.source})"""
-
-        self._undo.push_async_exit(await self._page.expose_binding(script.binding, on_binding))
-        self._undo.push_async_exit(await self._page.add_init_script(f"{announce}; {hand_over}"))
-        if script.now:
-            await self.set_agent(await self._evaluate(script.late))
-            if documents is not None:
-                await documents.install_now(script.late)
+        return f"{announce}; {hand_over}"
 
     async def _evaluate(self, expression: str) -> JSHandle:
         try:
@@ -320,7 +324,8 @@ class PlaywrightChannel(Channel):
 
 
 class _FrameDocuments:
-    """The first call of Playwright's binding in each document has an empty text. ``about:srcdoc`` counts as opaque."""
+    """Documents in frames. The first call of Playwright's binding in each of them has an empty text. ``about:srcdoc``
+    counts as opaque."""
 
     def __init__(self, channel: PlaywrightChannel, watcher: FrameWatcher, undo: contextlib.AsyncExitStack) -> None:
         self._channel = channel

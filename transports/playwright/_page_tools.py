@@ -427,12 +427,12 @@ class _Picture:
             await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
 
     async def _take_picture(self, page: Page) -> BinaryData:
-        async with self._in_front(page):
+        async with self._brought_to_front(page):
             data = await page.screenshot(**self._options, timeout=playwright_timeout(self._timeout))
         return BinaryData(data, f"image/{self._options.get('type', 'png')}")
 
     @contextlib.asynccontextmanager
-    async def _in_front(self, page: Page) -> AsyncIterator[None]:
+    async def _brought_to_front(self, page: Page) -> AsyncIterator[None]:
         """Show the page of an attached browser meanwhile: hidden, it may never be drawn (crbug.com/377715191)."""
         if self._browser is None or not self._browser.attached:
             yield

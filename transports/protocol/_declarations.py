@@ -39,7 +39,7 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _lenient(cls, value: object) -> object:
+    def _as_fields(cls, value: object) -> object:
         if isinstance(value, str) and cls._text_field:
             return {cls._text_field: value}
         if isinstance(value, Mapping):

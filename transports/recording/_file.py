@@ -523,7 +523,7 @@ class ContentPacker:
 
     async def _store(self, chunks: Iterable[bytes | memoryview], size: int | None) -> str:
         if self.scrubber.known:
-            chunks = _masked(chunks, self.scrubber.known)
+            chunks = _mask_chunks(chunks, self.scrubber.known)
         if size is not None and size <= _SMALL:
             return self.store(chunks)
         return await asyncio.to_thread(self.store, chunks)
@@ -536,7 +536,7 @@ def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _masked(chunks: Iterable[bytes | memoryview], known_secrets: KnownSecrets) -> Iterator[bytes | memoryview]:
+def _mask_chunks(chunks: Iterable[bytes | memoryview], known_secrets: KnownSecrets) -> Iterator[bytes | memoryview]:
     """Larger content is not masked."""
     beginning = bytearray()
     rest = iter(chunks)

@@ -195,7 +195,7 @@ class RecordedActions:
             listed = ", ".join(sorted(labels)) or "nothing like it"
             return NotRecorded(f"{name} is not in {path}, which has {listed}; record again")
 
-        diff = _diff(nearest.operation, operation, nearest.start)
+        diff = _operation_diff(nearest.operation, operation, nearest.start)
         return NotRecorded(
             f"{name} is not in {path} with these parameters; the nearest is line {nearest.start}; "
             f"record again if the difference is intended:\n{diff}",
@@ -214,7 +214,7 @@ class RecordedActions:
         return max(same_name or same_kind, key=similarity, default=None)
 
     def mismatch(self, recorded: Action, operation: Operation) -> NotRecorded:
-        diff = _diff(recorded.operation, operation, recorded.start)
+        diff = _operation_diff(recorded.operation, operation, recorded.start)
         return NotRecorded(
             f"the app got a different answer in {self._reader.path} (line {recorded.start}), so its reaction is "
             f"not known; record again if the difference is intended:\n{diff}",
@@ -285,7 +285,7 @@ def _comparable_text(operation: Operation) -> str:
     return json.dumps(_comparable_parts(operation), indent=2, ensure_ascii=False)
 
 
-def _diff(recorded: Operation, operation: Operation, line: int) -> str:
+def _operation_diff(recorded: Operation, operation: Operation, line: int) -> str:
     lines = difflib.unified_diff(
         _comparable_text(recorded).splitlines(),
         _comparable_text(operation).splitlines(),
@@ -412,7 +412,7 @@ class ReplayTransport(Transport):
         self._actions = RecordedActions(reader)
         self._progress = ReplayProgress(self._actions)
         self._open.set()
-        await self._play(Operation(n=0, kind="open"))
+        await self._play_operation(Operation(n=0, kind="open"))
 
     async def aclose(self) -> None:
         if self._open.is_set():
@@ -429,7 +429,7 @@ class ReplayTransport(Transport):
         operation = await self._operation_for("request", payload, message)
         try:
             async with asyncio.timeout(timeout):
-                action, answer = await self._play(operation)
+                action, answer = await self._play_operation(operation)
         except TimeoutError:
             raise no_answer(message.type, timeout) from None
         if _gave_up_at_deadline(action, answer):
@@ -471,7 +471,7 @@ class ReplayTransport(Transport):
         if message.type == "shutdown":
             return
         if message.type != "elicitation/response":
-            await self._play(operation)
+            await self._play_operation(operation)
             return
 
         responses = (action for action in self._actions.responses if action.operation.id == message.id)
@@ -495,19 +495,19 @@ class ReplayTransport(Transport):
 
     async def _discover(self) -> Discovery:
         await self._open.wait()
-        action, answer = await self._play(Operation(n=0, kind="discover"))
+        action, answer = await self._play_operation(Operation(n=0, kind="discover"))
         return unpack_discovery(self._require_object(action.end, answer.payload))
 
     # --- content ------------------------------------------------------------------------------------------------------
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        action, answer = await self._play(Operation(n=0, kind="save", payload={"handle": handle.id}))
+        action, answer = await self._play_operation(Operation(n=0, kind="save", payload={"handle": handle.id}))
         with await self._open_content(action, answer) as source, path.open("wb") as file:
             await asyncio.to_thread(shutil.copyfileobj, source, file, _CHUNK)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
         operation = await self._operation_for("download", {"url": reference.url})
-        action, answer = await self._play(operation)
+        action, answer = await self._play_operation(operation)
         with await self._open_content(action, answer) as file:
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 await staged.write(chunk)
@@ -537,7 +537,7 @@ class ReplayTransport(Transport):
             return operation
         return operation.model_copy(update={"type": message.type, "id": message.id})
 
-    async def _play(self, operation: Operation) -> tuple[Action, Answer]:
+    async def _play_operation(self, operation: Operation) -> tuple[Action, Answer]:
         action = self._actions.take_next(operation)
         self._note_call_ids(action, operation)
         self._progress.mark_done(action.start)

@@ -515,7 +515,7 @@ def _check_settings(settings: Mapping[str, object], where: str) -> None:
 
 def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
     """Change ``base`` by settings. For a tool with rules in both, those of ``settings`` count."""
-    table = in_own_names({key: value for key, value in settings.items() if key != _PRESET}, where)
+    table = _rename_settings({key: value for key, value in settings.items() if key != _PRESET}, where)
     if not table:
         return base
 
@@ -542,7 +542,7 @@ def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
 
     from pydantic import ValidationError  # late: most programs have no such table
 
-    readable = _readable(table, where)
+    readable = _convert_from_toml(table, where)
     try:
         return _adapter().validate_python(readable)
     except ValidationError as error:
@@ -556,12 +556,12 @@ def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
         raise UsageError(f"{where}: {error.message}") from error
 
 
-def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object]:
+def _convert_from_toml(settings: Mapping[str, object], where: str) -> Mapping[str, object]:
     """Convert what TOML cannot express: ``"none"`` means no limit, and a signature is written in hexadecimal digits."""
     readable: dict[str, object] = {}
     for key, value in settings.items():
         if key in _NESTED and isinstance(value, dict):
-            readable[key] = _readable(value, where)
+            readable[key] = _convert_from_toml(value, where)
         elif key.startswith("max_") and value == _NO_LIMIT:
             readable[key] = None
         elif key == "signatures" and isinstance(value, list):
@@ -587,22 +587,22 @@ def _adapter() -> TypeAdapter[RoutingPolicy]:
     return TypeAdapter(RoutingPolicy)
 
 
-def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object]:
+def _rename_settings(settings: Mapping[str, object], where: str) -> dict[str, object]:
     """Settings may have their names of docs/requirements.md R2-4.2 instead of those of this kit. Unknown names stay."""
-    own_settings = _rename(settings, POLICY_NAMES, where)
+    own_settings = _rename_keys(settings, POLICY_NAMES, where)
     if own_settings.pop("auto_artifact_large_content", True) is False:
         own_settings |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
 
     detection = own_settings.pop("binary_detection", None)
     if isinstance(detection, dict):
         detection_key = f"{where}.binary_detection"
-        _add_settings(own_settings, _detection_in_own_names(detection, detection_key), detection_key)
+        _add_settings(own_settings, _rename_detection(detection, detection_key), detection_key)
     elif detection is not None:
         raise UsageError(f"{where}.binary_detection: must be a table")
 
     agent = own_settings.get("agent")
     if isinstance(agent, dict):
-        own_agent = _rename(agent, AGENT_NAMES, f"{where}.agent")
+        own_agent = _rename_keys(agent, AGENT_NAMES, f"{where}.agent")
         if "auto_artifact_threshold" in own_agent:
             threshold = own_agent.pop("auto_artifact_threshold")
             _add_settings(own_settings, {"max_inline_bytes": threshold}, f"{where}.agent")
@@ -611,24 +611,24 @@ def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object
     tools = own_settings.get("tool_fields")
     if isinstance(tools, dict):
         own_settings["tool_fields"] = {
-            tool: _rules_in_own_names(rules, f"{where}.tool_fields.{tool}") for tool, rules in tools.items()
+            tool: _rename_rule_keys(rules, f"{where}.tool_fields.{tool}") for tool, rules in tools.items()
         }
     return own_settings
 
 
-def _rules_in_own_names(rules: object, where: str) -> object:
+def _rename_rule_keys(rules: object, where: str) -> object:
     """Rename the keys of rules. Values of other types are left to the check of types."""
     if not isinstance(rules, list):
         return rules
     own_rules: list[object] = []
     for number, rule in enumerate(rules):
         if isinstance(rule, dict):
-            rule = _rename(rule, RULE_NAMES, f"{where}.{number}")
+            rule = _rename_keys(rule, RULE_NAMES, f"{where}.{number}")
         own_rules.append(rule)
     return own_rules
 
 
-def _detection_in_own_names(table: Mapping[str, object], where: str) -> dict[str, object]:
+def _rename_detection(table: Mapping[str, object], where: str) -> dict[str, object]:
     """Rename the settings of detection. ``signatures`` of the table replace those of the kit."""
     unknown = sorted(table.keys() - {*DETECTION_NAMES, "signatures"})
     if unknown:
@@ -660,7 +660,7 @@ def _signature(start: str, kind: object, where: str) -> dict[str, object]:
     return {"magic": magic.hex(), "mime_type": kind[1]}
 
 
-def _rename(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
+def _rename_keys(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
     own_table = {key: value for key, value in table.items() if key not in names}
     for key in table.keys() & names.keys():
         _add_settings(own_table, {names[key]: table[key]}, where, f" ({key})")

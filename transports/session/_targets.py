@@ -76,8 +76,8 @@ def transport_for(
 
     # Headers are for the server that runs the browser; a page itself takes none.
     if browser_options.keys() & {"cdp_url", "browser_server"}:
-        browser_options = {**browser_options, **_only(request_options, "headers")}
-        request_options = _only(request_options, "auth")
+        browser_options = {**browser_options, **_select_options(request_options, "headers")}
+        request_options = _select_options(request_options, "auth")
     reject_options(request_options, f"a page; sign in with {spelled('storage_state=')} or {spelled('profile=')}")
     return _page_transport(target, name, chosen_name, {"headless": headless, "timeout": seconds, **browser_options})
 
@@ -85,7 +85,7 @@ def transport_for(
 def _websocket_transport(
     target: str, timeout: float, settings: Settings, request_options: Mapping[str, Any]
 ) -> Transport:
-    reject_options(_only(request_options, "auth"), f"a WebSocket; give {spelled('headers=')}")
+    reject_options(_select_options(request_options, "auth"), f"a WebSocket; give {spelled('headers=')}")
     from ..websocket._transport import WebSocketTransport
 
     return WebSocketTransport(target, timeout=timeout, max_bytes=settings.max_message_bytes, **request_options)
@@ -94,7 +94,7 @@ def _websocket_transport(
 def _page_transport(target: str, name: str, chosen: str, options: Mapping[str, Any]) -> Transport:
     """Return the ``chosen`` transport of a page, by the ``name`` that was asked for; ``auto`` takes any page."""
     if chosen == "postmessage":
-        reject_options(_only(options, "page", "extension_page", "adapter"), "an embedded app")
+        reject_options(_select_options(options, "page", "extension_page", "adapter"), "an embedded app")
         from ..postmessage._transport import PostMessageTransport
 
         return PostMessageTransport(target, **options)
@@ -137,7 +137,7 @@ async def _discover(target: str, settings: Settings) -> Discovery:
 def _pages_for_views(
     browser_options: Mapping[str, Any], request_options: Mapping[str, Any], headless: bool, whose: str
 ) -> playwright.PageSource:
-    options: dict[str, Any] = _only(browser_options, "browser", "context", "cdp_url", "browser_server")
+    options: dict[str, Any] = _select_options(browser_options, "browser", "context", "cdp_url", "browser_server")
     others = {name: value for name, value in browser_options.items() if name not in options} | {**request_options}
     reject_options(others, f"{whose}, whose views have pages of their own")
     return playwright.PageSource(**options, headless=headless)
@@ -156,7 +156,7 @@ def reject_options(options: Mapping[str, object], reason: str) -> None:
         raise UsageError(f"{', '.join(spelled(f'{option}=') for option in options)} cannot be combined with {reason}")
 
 
-def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:
+def _select_options(options: Mapping[str, object], *names: str) -> dict[str, object]:
     return {name: value for name, value in options.items() if name in names}
 
 

@@ -450,7 +450,7 @@ class _OpenManager(Generic[T]):
         """The loop stays alive until the manager is left."""
         self._runner.acquire(self)
         try:
-            return self._runner.run(self._enter())
+            return self._runner.run(self._enter_manager())
         except BaseException:
             self.closed = True
             self._release()
@@ -462,7 +462,7 @@ class _OpenManager(Generic[T]):
         if self._pid != os.getpid() or self._task is None or self._task.done():
             return None
         try:
-            return self._runner.run(self._leave(exc_info))
+            return self._runner.run(self._leave_manager(exc_info))
         except Disconnected:
             # The loop has ended, and the manager with it.
             return None
@@ -497,7 +497,7 @@ class _OpenManager(Generic[T]):
         else:
             self._runner.post(self._close_and_release())
 
-    async def _enter(self) -> T:
+    async def _enter_manager(self) -> T:
         loop = asyncio.get_running_loop()
         entered: asyncio.Future[T] = loop.create_future()
         self._leaving: asyncio.Future[_ExcInfo] = loop.create_future()
@@ -524,7 +524,7 @@ class _OpenManager(Generic[T]):
             exc_info = (None, None, None)
         return await self._manager.__aexit__(*exc_info)
 
-    async def _leave(self, exc_info: Any) -> bool | None:
+    async def _leave_manager(self, exc_info: Any) -> bool | None:
         """Raises :class:`~transports.errors.CallTimeout` if the manager does not close in time."""
         assert self._task is not None
         if not self._leaving.done():
@@ -538,7 +538,7 @@ class _OpenManager(Generic[T]):
 
     async def _close_and_release(self) -> None:
         try:
-            await self._leave((None, None, None))
+            await self._leave_manager((None, None, None))
         finally:
             self._release()
 

@@ -333,11 +333,11 @@ class ConnectOptions(CommonOptions, total=False):
 def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Connect as :func:`transports.connect`, whose docstring replaces this one."""
     __tracebackhide__ = True
-    unwrapped: dict[str, Any] = {name: _unwrapped(value) for name, value in options.items() if value is not None}
+    unwrapped: dict[str, Any] = {name: _unwrap(value) for name, value in options.items() if value is not None}
     return Session(async_connect(target, **unwrapped), _runner(options.get("page") or options.get("context")))
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     """Return the asynchronous object for a blocking ``value``; other values unchanged."""
     if isinstance(value, Blocking):
         return value.wrapped

@@ -54,7 +54,7 @@ class FailureReport:
         self._page: _WatchedPage | None = None
 
     def new_recording(self) -> Path:
-        self._sessions.append(self._recordings / _numbered("session.jsonl", len(self._sessions) + 1))
+        self._sessions.append(self._recordings / _numbered_name("session.jsonl", len(self._sessions) + 1))
         return self._sessions[-1]
 
     def write(self) -> str:
@@ -107,7 +107,7 @@ class FailureReport:
         traced = self._traced
         self._traced = []
         for number, page in enumerate(traced, 1):
-            SHARED.run(_stop_trace(page, self._folder / _numbered("trace.zip", number)))
+            SHARED.run(_stop_trace(page, self._folder / _numbered_name("trace.zip", number)))
         return [
             f"{trace.name} (see it with: {shlex.join(('playwright', 'show-trace', str(trace)))})"
             for trace in sorted(self._folder.glob("trace*.zip"))
@@ -178,11 +178,11 @@ class FailureReport:
         self._folder.mkdir(parents=True, exist_ok=True)
         # The view may not have been shown, or its page may be closed. The error of the test matters more.
         with contextlib.suppress(Exception):
-            file = self._folder / _numbered("view.json", number)
+            file = self._folder / _numbered_name("view.json", number)
             description = await asyncio.to_thread(_view_as_json, view)
             text = json.dumps(description, ensure_ascii=False, indent=2, default=str)
             file.write_text(f"{text}\n", encoding="utf-8")
-            picture = self._folder / _numbered("view.png", number)
+            picture = self._folder / _numbered_name("view.png", number)
             await view.frame.page.screenshot(path=picture, timeout=5000)
 
     def start_trace(self, transport: Transport) -> None:
@@ -219,7 +219,7 @@ class FailureReport:
             await _stop_trace(page, path)
 
 
-def _numbered(name: str, number: int) -> str:
+def _numbered_name(name: str, number: int) -> str:
     if number == 1:
         return name
     stem, ending = name.split(".")

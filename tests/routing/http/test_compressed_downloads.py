@@ -229,11 +229,11 @@ async def test_compressed_body_is_decoded_in_threads(get: Get, serve: Serve, mon
 def test_accept_encoding_lists_only_available_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
     assert accept_encoding() == ALL and can_decode("br") and not can_decode("compress")
     monkeypatch.setattr(_decoding, "find_spec", lambda name: name == "zlib" or None)
-    _decoding._available.cache_clear()
+    _decoding._is_installed.cache_clear()
     try:
         assert accept_encoding() == "gzip, deflate" and not can_decode("br") and can_decode("x-gzip")
     finally:
-        _decoding._available.cache_clear()
+        _decoding._is_installed.cache_clear()
 
 
 @pytest.mark.requirement("R1-3c")

@@ -202,10 +202,10 @@ def _observing_call(call: str, capability: str, transport: str) -> Iterator[None
 
 
 def traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind = "internal") -> Awaitable[_T]:
-    return work if _tracing is None else _traced(work, name, attributes, kind)
+    return work if _tracing is None else _await_in_span(work, name, attributes, kind)
 
 
-async def _traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind) -> _T:
+async def _await_in_span(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind) -> _T:
     with span(name, attributes, kind):
         return await work
 

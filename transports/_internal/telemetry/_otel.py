@@ -59,7 +59,7 @@ class OtelTracing:
         remote = trace.get_current_span(extracted).get_span_context()
         if not remote.is_valid or not remote.is_remote:
             return nullcontext()
-        return _attached(extracted)
+        return _attached_context(extracted)
 
     def headers(self) -> Mapping[str, str]:
         carrier: dict[str, str] = {}
@@ -68,7 +68,7 @@ class OtelTracing:
 
 
 @contextmanager
-def _attached(extracted: context.Context) -> Iterator[None]:
+def _attached_context(extracted: context.Context) -> Iterator[None]:
     token = context.attach(extracted)
     try:
         yield

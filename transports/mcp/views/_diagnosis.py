@@ -162,7 +162,7 @@ class Diagnosis:
         for violation in self.violations:
             directive, _ = _blocked_by(violation)
             if directive.startswith(("script-src", "connect-src", "default-src")):
-                return self._forbidden(violation)
+                return self._policy_reason(violation)
 
         if self.refused_scripts:
             return WhyBlank(self.refused_scripts[0], "put the script into the document, or correct its address")
@@ -170,13 +170,13 @@ class Diagnosis:
             return WhyBlank(self.missing_inputs[0], "put it into the document, or make its host reachable")
         if self.script_errors:
             if self._refused_strings and any(error.startswith("EvalError") for error in self.script_errors):
-                return self._forbidden(self._refused_strings[0])
+                return self._policy_reason(self._refused_strings[0])
             return WhyBlank(f"its script failed: {self.script_errors[0]}", "correct the script")
         has_begun = self._host.initialized.is_set() or self._host.openai_used.is_set()
         if not has_begun:
             return self._handshake_missing()
         if self.violations:
-            return self._forbidden(self.violations[0])
+            return self._policy_reason(self.violations[0])
         if self.load_failures:
             return WhyBlank(self.load_failures[0], "put it into the document, or correct its address")
         return WhyBlank("its document draws nothing, and no script of it failed")
@@ -190,7 +190,7 @@ class Diagnosis:
         remedy = "connect to the host while the document loads, with the App of the SDK or by hand"
         return WhyBlank("it sent no ui/initialize", remedy)
 
-    def _forbidden(self, violation: str) -> WhyBlank:
+    def _policy_reason(self, violation: str) -> WhyBlank:
         report = _VIOLATION.search(violation)
         sentence = violation[: report.end()] if report is not None else violation
         return WhyBlank(f"its policy stops it: {sentence}", self.remedy_of(violation))

@@ -371,19 +371,21 @@ class ViewTransport(PageTransport):
     # --- calls of the view's tools ------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        if message.type == "capabilities/call":
-            return await self._call_view(message, timeout)
-        if message.type not in ("initialize", "capabilities/list"):
-            return await super().request(message, timeout=timeout)
+        match message.type:
+            case "initialize":
+                return await self._initialize(message, timeout)
+            case "capabilities/list":
+                tools = self._initial_tools
+                self._initial_tools = None
+                if tools is None:
+                    tools = await self._list_tools(message, timeout)
+                return Message("capabilities/list-result", tools, id=message.id)
+            case "capabilities/call":
+                return await self._call_view(message, timeout)
+        return await super().request(message, timeout=timeout)
 
-        tools = self._initial_tools
-        self._initial_tools = None
-        if tools is None:
-            tools = await self._list_tools(message, timeout)
-        if message.type == "capabilities/list":
-            return Message("capabilities/list-result", tools, id=message.id)
-
-        self._initial_tools = tools
+    async def _initialize(self, message: Message, timeout: float) -> Message:
+        self._initial_tools = tools = await self._list_tools(message, timeout)
         info = self.host.app_info
         name = str(info.get("name") or self._target)[:200]
         payload = {

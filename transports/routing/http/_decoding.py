@@ -56,7 +56,7 @@ class _Stream(Protocol):
 
 
 @cache
-def _available(coding: str) -> bool:
+def _is_installed(coding: str) -> bool:
     try:
         return find_spec(_MODULES[coding]) is not None
     except ModuleNotFoundError:
@@ -65,12 +65,12 @@ def _available(coding: str) -> bool:
 
 
 def accept_encoding() -> str:
-    return ", ".join(filter(_available, _MODULES))
+    return ", ".join(filter(_is_installed, _MODULES))
 
 
 def can_decode(coding: str) -> bool:
     coding = _ALIASES.get(coding, coding)
-    return coding in _MODULES and _available(coding)
+    return coding in _MODULES and _is_installed(coding)
 
 
 def is_unknown(coding: str) -> bool:

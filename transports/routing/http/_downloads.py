@@ -327,7 +327,7 @@ class Transfer:
         response = answer.response
         if response.status == 416 and answer.resumes:
             await self._restart()
-            raise RetryRequest(self._truncated(answer.display_url, "the server could not continue it"))
+            raise RetryRequest(self._truncation_error(answer.display_url, "the server could not continue it"))
         if response.status not in (200, 206):
             raise await status_error(response, answer.display_url, self.request, self.secrets)
 
@@ -380,7 +380,9 @@ class Transfer:
             whole = replace(whole, total=None, validator=None)
         if earlier is not None and earlier.matches(headers):
             if whole.total is not None and earlier.total not in (None, whole.total):
-                raise RetryRequest(self._truncated(answer.display_url, "the length of the same file differs"), wait=0.0)
+                raise RetryRequest(
+                    self._truncation_error(answer.display_url, "the length of the same file differs"), wait=0.0
+                )
             # No validator: the server cannot continue, so the rest is not requested again.
             whole = replace(whole, total=earlier.total or whole.total, validator=None)
 
@@ -414,7 +416,7 @@ class Transfer:
                 "was requested",
                 details={"url": answer.display_url, "status": status},
             )
-        error = self._truncated(answer.display_url, "the server did not continue where the body broke off")
+        error = self._truncation_error(answer.display_url, "the server did not continue where the body broke off")
         await self._restart()
         # Without back-off: the server answers, only the range was wrong.
         raise RetryRequest(error, wait=0.0)
@@ -456,11 +458,11 @@ class Transfer:
             if self.staged.size == expected:
                 # Only the last chunk marker is missing.
                 return b""
-            raise RetryRequest(self._truncated(answer.display_url, broken.reason)) from None
+            raise RetryRequest(self._truncation_error(answer.display_url, broken.reason)) from None
 
     def _check_end(self, display_url: str, expected: int | None, decoder: BodyDecoder | None) -> None:
         if decoder is not None and not decoder.finished:
-            raise RetryRequest(self._truncated(display_url, "the compressed body ended early"))
+            raise RetryRequest(self._truncation_error(display_url, "the compressed body ended early"))
         if expected is None or self.staged.size >= expected:
             return
 
@@ -469,7 +471,7 @@ class Transfer:
         if is_end_certain and self.request.size is not None:
             # The body is whole, so the app declared a wrong size, and another attempt would not help.
             raise self._mismatch_error(display_url, self.staged.size, f"{self.staged.size} came")
-        raise RetryRequest(self._truncated(display_url, "the body ended early"))
+        raise RetryRequest(self._truncation_error(display_url, "the body ended early"))
 
     async def _write_decoded(self, decoder: BodyDecoder, chunk: bytes, display_url: str, expected: int | None) -> None:
         """Decode in threads, since a step may take longer than the event loop can wait."""
@@ -487,7 +489,7 @@ class Transfer:
         if exceeds_file or exceeds_part:
             if self.request.size is not None and size > self.request.size:
                 raise self._mismatch_error(display_url, size, f"more than {self.request.size} came")
-            error = self._truncated(display_url, "the server continued with more than it announced")
+            error = self._truncation_error(display_url, "the server continued with more than it announced")
             await self._restart()
             raise RetryRequest(error)
         if size > self.request.limit:
@@ -516,7 +518,7 @@ class Transfer:
             details={"url": display_url, "declared": self.request.size, "actual": actual},
         )
 
-    def _truncated(self, display_url: str, reason: str) -> Truncated:
+    def _truncation_error(self, display_url: str, reason: str) -> Truncated:
         total = self.request.size
         if total is None and self.representation is not None:
             total = self.representation.total

@@ -107,7 +107,7 @@ def _handle_signal(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
-def _handling(handler: Callable[[int], bool]) -> Iterator[None]:
+def _handling_signals(handler: Callable[[int], bool]) -> Iterator[None]:
     _handlers.append(handler)
     try:
         yield
@@ -135,7 +135,7 @@ def on_signal(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped |
             callback()
         return True
 
-    with _handling(handle):
+    with _handling_signals(handle):
         yield lambda: None if _received is None else Stopped(_received)
 
 
@@ -149,7 +149,7 @@ def on_interrupt(callback: Callable[[], object]) -> Iterator[None]:
             callback()
         return is_interrupt
 
-    with _handling(handle):
+    with _handling_signals(handle):
         yield
 
 
@@ -169,5 +169,5 @@ def draining(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | 
         callback()
         return True
 
-    with _handling(handle):
+    with _handling_signals(handle):
         yield lambda: None if first is None else Stopped(first)

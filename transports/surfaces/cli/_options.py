@@ -45,7 +45,7 @@ R = TypeVar("R")
 def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
     """Replace each parameter that is a dataclass by its fields, at any depth. Any other field must have a default."""
     signature = inspect.signature(command, eval_str=True)
-    parameters = [option for parameter in signature.parameters.values() for option in _spread(parameter)]
+    parameters = [option for parameter in signature.parameters.values() for option in _spread_fields(parameter)]
 
     @wraps(command)
     def run(**values: Any) -> R:
@@ -59,14 +59,16 @@ def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
     return run
 
 
-def _spread(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+def _spread_fields(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
     group = parameter.annotation
     if not is_dataclass(group):
         yield parameter
         return
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
-        yield from _spread(parameter.replace(name=field.name, default=field.default, annotation=hints[field.name]))
+        yield from _spread_fields(
+            parameter.replace(name=field.name, default=field.default, annotation=hints[field.name])
+        )
 
 
 def _gather_value(name: str, annotation: Any, values: Mapping[str, Any]) -> Any:

@@ -148,10 +148,10 @@ def start_output() -> None:
 def require_output() -> None:
     """Raise an error if the command's output had no place, since stdout is closed. A server needs none."""
     if _lost:
-        raise _unwritten("it is closed")
+        raise _write_error("it is closed")
 
 
-def _unwritten(reason: str | None) -> ABPError:
+def _write_error(reason: str | None) -> ABPError:
     return ABPError(f"cannot write to standard output: {reason}; the work itself was done")
 
 
@@ -254,7 +254,7 @@ def _write_stdout(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise _unwritten(error.strerror) from error
+        raise _write_error(error.strerror) from error
 
 
 def print_note(text: str, *, always: bool = False) -> None:

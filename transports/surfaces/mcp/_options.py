@@ -168,7 +168,7 @@ class Options(BaseSettings):
     @classmethod
     def _rename_documented_settings(cls, settings: object) -> object:
         if isinstance(settings, dict):
-            return _in_own_names(settings)
+            return _rename_documented(settings)
         return settings
 
     @model_validator(mode="after")
@@ -246,17 +246,18 @@ class Options(BaseSettings):
         return bridge_options
 
 
-def _in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
+def _rename_documented(settings: Mapping[str, object]) -> dict[str, object]:
     """Rename ``max_file_size_mb`` (1 MB is 1,048,576 bytes) and ``allowed_mime_types`` (docs/requirements.md R4-10)."""
-    own_settings = dict(settings)
+    renamed = dict(settings)
     for documented, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
-        if documented in own_settings and name in own_settings:
+        if documented not in settings:
+            continue
+        if name in settings:
             raise ValueError(f"{documented} and {name} are the same setting; set only one of them")
-    if "max_file_size_mb" in own_settings:
-        own_settings["max_file_bytes"] = _megabytes_to_bytes(own_settings.pop("max_file_size_mb"))
-    if "allowed_mime_types" in own_settings:
-        own_settings["allowed_types"] = own_settings.pop("allowed_mime_types")
-    return own_settings
+        renamed[name] = renamed.pop(documented)
+        if documented == "max_file_size_mb":
+            renamed[name] = _megabytes_to_bytes(renamed[name])
+    return renamed
 
 
 def _megabytes_to_bytes(megabytes: object) -> object:
@@ -289,7 +290,7 @@ def _settings_in(config_file: ConfigFile, fields: Mapping[str, object]) -> dict[
     if file is None:
         return {}
     try:
-        settings: dict[str, Any] = _in_own_names(config_file.table(_TABLE))
+        settings: dict[str, Any] = _rename_documented(config_file.table(_TABLE))
     except ValueError as error:
         raise UsageError(f"{file}: {_TABLE}: {error}") from None
 

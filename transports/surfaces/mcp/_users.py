@@ -639,9 +639,9 @@ class Users:
             await asyncio.sleep(min(limit / 4, 30))
             idle_users = [(key, user) for key, user in self._users.items() if user.idle_seconds() > limit]
             for key, user in idle_users:
-                await self._retire(key, user, limit)
+                await self._retire_user(key, user, limit)
 
-    async def _retire(self, key: tuple[str, str | None], user: User, limit: float) -> None:
+    async def _retire_user(self, key: tuple[str, str | None], user: User, limit: float) -> None:
         """Disconnect the apps of a user who is still idle. A user without subscriptions is forgotten."""
         # Requests may have come while other users were retired.
         is_still_idle = self._users.get(key) is user and user.idle_seconds() > limit

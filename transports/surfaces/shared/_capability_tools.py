@@ -293,10 +293,10 @@ class _Repair:
 
         required = _required_names(schema)
         if required:
-            repaired["required"] = self._renamed(required)
+            repaired["required"] = self._model_names(required)
         return repaired
 
-    def _renamed(self, names: Iterable[str]) -> list[str]:
+    def _model_names(self, names: Iterable[str]) -> list[str]:
         return [self._model_name(name) for name in names]
 
     def _model_name(self, app_name: str) -> str:
@@ -316,7 +316,7 @@ class _Repair:
         elif keyword == "dependentRequired":
             if isinstance(value, Mapping):
                 repaired[keyword] = {
-                    self._model_name(str(name)): self._renamed(_names_in(needed)) for name, needed in value.items()
+                    self._model_name(str(name)): self._model_names(_names_in(needed)) for name, needed in value.items()
                 }
         elif keyword == "required":
             pass  # added by `repair`, with the required members of older drafts

@@ -497,7 +497,7 @@ class Report:
         yield self._verdict_line()
 
     def _verdict_line(self) -> tuple[str, Status]:
-        numbers = ", ".join(_counted(status, number) for status, number in self.counts.items())
+        numbers = ", ".join(_count_in_words(status, number) for status, number in self.counts.items())
         totals = f"{numbers}, in {self.seconds:.1f} s"
         if self.why_unchecked is not None:
             return f"NOTHING WAS CHECKED: {self.why_unchecked}; {totals}", "failed"
@@ -538,7 +538,7 @@ class Report:
         elif not self.conformant:
             message, colour = "not conformant", "red"
         elif warnings:
-            message, colour = f"conformant ({_counted('warning', warnings)})", "yellowgreen"
+            message, colour = f"conformant ({_count_in_words('warning', warnings)})", "yellowgreen"
         else:
             message, colour = "conformant", "brightgreen"
         return {"schemaVersion": 1, "label": f"ABP {PROTOCOL_VERSION}", "message": message, "color": colour}
@@ -568,7 +568,7 @@ def _add_case(suite: ElementTree.Element, outcome: Outcome) -> None:
         ElementTree.SubElement(case, "system-out").text = f"warning: {check.title}\n{text}"
 
 
-def _counted(status: Status, number: int) -> str:
+def _count_in_words(status: Status, number: int) -> str:
     text = f"{number} {status.replace('-', ' ')}"
     if status == "warning" and number != 1:
         text += "s"

@@ -387,13 +387,13 @@ async def _cancel_calls(evidence: Evidence, plan: Plan, client: Client) -> None:
 
 async def _inspect_tools(evidence: Evidence, plan: Plan, client: Client) -> None:
     plan.on_step("tools")
-    if await _reconnected(client) and isinstance(client.transport, TopPageTransport):
+    if await _ensure_session(client) and isinstance(client.transport, TopPageTransport):
         evidence.tool_facts = await client.transport.inspect_tools()
 
 
 async def _end_and_reload(evidence: Evidence, plan: Plan, client: Client) -> None:
     plan.on_step("shutdown")
-    if await _reconnected(client):
+    if await _ensure_session(client):
         await _end_session(evidence, plan, client)
     plan.on_step("reload")
     await client.disconnect()
@@ -422,7 +422,7 @@ async def _end_session(evidence: Evidence, plan: Plan, client: Client) -> None:
     evidence.initialize_after_shutdown = await client.initialize()
 
 
-async def _reconnected(client: Client) -> bool:
+async def _ensure_session(client: Client) -> bool:
     """Return whether there is a connection with a session, after reconnecting if it was broken. A harmless request is
     the test."""
     return (await _cancel_call(client, UNKNOWN_NAME)).error is None
@@ -513,7 +513,7 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
 
 async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:
     call_id = new_id()
-    await _reconnected(client)
+    await _ensure_session(client)
     call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))
     await asyncio.wait((call,), timeout=_SECONDS_BEFORE_CANCEL)
 

@@ -247,14 +247,14 @@ def _misspelt_keys(place: str, declared: Mapping[str, Any], keys: Sequence[str])
 
 
 def _similar_key(key: str, keys: Iterable[str]) -> str | None:
-    by_letters = {_letters(name): name for name in keys}
-    close = difflib.get_close_matches(_letters(key), by_letters, n=1, cutoff=0.85)
+    by_letters = {_letters_of(name): name for name in keys}
+    close = difflib.get_close_matches(_letters_of(key), by_letters, n=1, cutoff=0.85)
     if not close:
         return None
     return by_letters[close[0]]
 
 
-def _letters(key: str) -> str:
+def _letters_of(key: str) -> str:
     return re.sub(r"[\W_]", "", key[:100]).lower()
 
 

@@ -136,7 +136,7 @@ def value_at(tree: object, *path: str | int) -> Any:
         try:
             tree = tree[step]  # type: ignore[index]
         except (LookupError, TypeError):
-            raise AssertionError(f"the answer has no {'.'.join(map(str, path))}: {_short(tree)}") from None
+            raise AssertionError(f"the answer has no {'.'.join(map(str, path))}: {_short_repr(tree)}") from None
     return tree
 
 
@@ -158,7 +158,7 @@ def call_message(capability: str, key: str, **params: object) -> Message:
     return Message("capabilities/call", {"capability": capability, "params": params, "options": options}, id=key)
 
 
-def _short(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     if len(text) > 300:
         return f"{text[:300]}… ({len(text)} characters)"
