@@ -66,6 +66,24 @@ print(app.call("quick").data, flush=True)
     assert "ResourceWarning" in err and "was not closed" in err
 
 
+def test_forgotten_session_is_closed_although_its_warning_is_an_error() -> None:
+    code = """
+import gc
+session.open()
+del session
+gc.collect()
+for thread in threading.enumerate():
+    if thread.name == "abp-sync":
+        thread.join(10)
+print("collected", flush=True)
+app = connect("memory:", transport=App({"quick": quick}), store="none:").open()
+"""
+    with program(code, "-W", "error::ResourceWarning") as run:
+        out, err = run.communicate(timeout=30)
+    assert out == "closed []\ncollected\nclosed []\n", err
+    assert "was not closed" in err
+
+
 @pytest.mark.slow
 def test_thread_uses_and_opens_sessions_after_main_thread_ended() -> None:
     code = """

@@ -478,14 +478,19 @@ class _OpenManager(Generic[T]):
         """Called by the garbage collector, in any thread, for a forgotten object."""
         if self.closed or self._pid != os.getpid():
             return
-        self._warn_unclosed()
-        self.closed = True
-        self._runner.post(self._close_and_release())
+        try:
+            self._warn_unclosed()
+        finally:
+            # With `python -W error` the warning is an exception.
+            self.closed = True
+            self._runner.post(self._close_and_release())
 
     def finish(self) -> None:
-        if not self.closed:
-            self._warn_unclosed()
-        self.leave(None, None, None)
+        try:
+            if not self.closed:
+                self._warn_unclosed()
+        finally:
+            self.leave(None, None, None)
 
     def _warn_unclosed(self) -> None:
         warnings.warn(f"{self._manager!r} was not closed; use it in a `with` block", ResourceWarning, stacklevel=3)
