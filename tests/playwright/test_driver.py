@@ -106,6 +106,10 @@ _NO_SANDBOX = "has no sandbox here; allow user namespaces"
 _EXITS = {
     "echo 'No usable sandbox! Update your kernel' >&2; exit 1": _NO_SANDBOX,
     "echo 'Failed to move to new namespace: PID namespaces supported' >&2; exit 1": _NO_SANDBOX,
+    "kill -SEGV $$": r"chrome did not start \(it was ended by SIGSEGV\); run",
+    "echo 'chrome_crashpad_handler: --database is required' >&2; kill -TRAP $$": (
+        r"ended by SIGTRAP and printed: chrome_crashpad_handler: --database is required\)"
+    ),
     "exit 0": r"chrome did not start \(it ended with status 0\); run",
     "echo '3: [: unexpected operator' >&2; echo 'libnss3.so: no such file' >&2; exit 127": (
         r"127 and printed: 3: \[: unexpected operator / libnss3.so: no such file\)"

@@ -122,15 +122,19 @@ def start_reason(error: BaseException) -> str:
         return _SANDBOX_FAILED
 
     reason = re.sub(r"^BrowserType\.\w+: ", "", first_line(error))
-    exit_line = re.search(r"<process did exit: exitCode=(\d+),", text)
+    exit_line = re.search(r"<process did exit: exitCode=(\w+), signal=(\w+)>", text)
     if exit_line is None or "has been closed" not in reason:
         return reason
 
+    status, signal_name = exit_line.groups()
+    end = f"it ended with status {status}"
+    if signal_name != "null":
+        end = f"it was ended by {signal_name}"
     # The reason need not be in the first line: Debian's script prints warnings before it.
     stderr = " / ".join(re.findall(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE))
     if not stderr:
-        return f"it ended with status {exit_line[1]}"
-    return f"it ended with status {exit_line[1]} and printed: {stderr[:400]}"
+        return end
+    return f"{end} and printed: {stderr[:400]}"
 
 
 def not_found(name: str | None) -> BrowserNotFound:
