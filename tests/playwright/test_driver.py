@@ -259,6 +259,31 @@ def test_inspector_of_playwright_does_not_pause_sessions(
     assert os.environ["PWDEBUG"] == value
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
+def test_forked_process_has_variables_of_its_parent_while_a_browser_starts(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from transports.playwright._process import child_environment
+
+def has_started():
+    return os.environ.get("TMPDIR") == sys.argv[1]
+
+with child_environment(Path(sys.argv[1])):
+    assert has_started()
+    pid = os.fork()
+    if not pid:
+        was_started = has_started()
+        with child_environment(Path(sys.argv[1])):
+            os._exit(was_started or not has_started())
+    _, status = os.waitpid(pid, 0)
+assert not has_started()
+sys.exit(status != 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY, timeout=60)
+    assert done.returncode == 0
+
+
 class Recorded:
     """Stands for a CDP session or a browser of Playwright's: notes what is asked of it, and answers when told to."""
 

@@ -195,6 +195,17 @@ def _restore_variables() -> None:
     _saved_variables.clear()
 
 
+def _forget_child_environment() -> None:
+    """In a forked process: the driver that was starting is the parent's."""
+    global _environment_lock, _environment_users
+    _environment_lock, _environment_users = threading.Lock(), 0
+    _restore_variables()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_child_environment)
+
+
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A running browser. Its address and headers may hold secrets and are shown only redacted. ``is_server`` is false
