@@ -168,8 +168,8 @@ async def test_gallery_lists_plain_text(tmp_path: Path) -> None:
 class Terminal(io.TextIOWrapper):
     """A terminal that keeps what it is written."""
 
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding, write_through=True)
 
     def isatty(self) -> bool:
         return True
@@ -181,10 +181,10 @@ class Terminal(io.TextIOWrapper):
 
 
 @contextlib.contextmanager
-def at_terminal() -> Iterator[Terminal]:
+def at_terminal(encoding: str = "utf-8") -> Iterator[Terminal]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TERM", "dumb")  # colours are ours
-        patch.setattr("sys.stdout", terminal := Terminal())
+        patch.setattr("sys.stdout", terminal := Terminal(encoding))
         start_output()
         yield terminal
 
@@ -235,6 +235,9 @@ def test_text_file_is_sanitized_on_terminal_and_raw_elsewhere(
     with at_terminal() as terminal:
         assert main(["artifacts", "get", ref.id]) == 0
     assert _check_bytes(terminal.written).count("pwned") == 300
+    with at_terminal("ascii") as terminal:
+        assert main(["artifacts", "get", ref.id]) == 0
+    assert terminal.written.count(b"pwned") == 300
 
 
 def test_terminal_output_is_sanitized(capsys: pytest.CaptureFixture[str]) -> None:

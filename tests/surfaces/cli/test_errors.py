@@ -128,12 +128,14 @@ def test_unprintable_result_exits_with_error(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
     call = ("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "--out", tmp_path, *form)
+    said = "abp: cannot write to standard output: it is closed; the work itself was done [INTERNAL_ERROR]\n"
+    assert abp(*call).status == 0
+    name = abp("artifacts", "list", "--store", tmp_path, "--json").document["artifacts"][0]["id"]
     with monkeypatch.context() as closed:
         closed.setattr("sys.stdout", None)  # as after >&-
-        ran = abp(*call)
-    said = "abp: cannot write to standard output: it is closed; the work itself was done [INTERNAL_ERROR]\n"
-    assert (ran.status, ran.err) == (1, said)
-    assert abp(*call).status == 0
+        for command in (call, ("artifacts", "get", name, "--store", tmp_path), ("conformance", workbench.ws_url)):
+            ran = abp(*command)
+            assert ran.status == 1 and ran.err.endswith(said), command
 
 
 @pytest.mark.parametrize("command", ["fixture --port {}", "serve --port {}", "mcp --http 127.0.0.1:{}"])

@@ -19,12 +19,21 @@ from ...artifacts._ref import Query
 from ...artifacts._retention import Retention
 from ...artifacts._search import find as find_page, is_named, search, versions
 from ...errors import ABPError, ArtifactNotFound, Corrupt, StoreError, UsageError
-from ...protocol._plain_text import plain_text
 from ...protocol._times import parse_duration
 from ...session._settings import Settings, retention_settings
 from ...session._stores import open_configured_store
 from ._options import Json, Output, seconds_between, spread_groups
-from ._output import LIMITS, error_document, print_error, print_json, print_note, print_rows, print_text
+from ._output import (
+    LIMITS,
+    error_document,
+    print_bytes,
+    print_error,
+    print_json,
+    print_note,
+    print_rows,
+    print_text,
+    stdout_is_terminal,
+)
 from ._running import asynchronous
 
 if TYPE_CHECKING:
@@ -241,13 +250,12 @@ async def get(
             if destination.is_dir():
                 path = destination / ref.filename
             print_note(f"wrote {await _save_content(store, ref, path)}")
-        elif destination is None and sys.stdout.isatty():
+        elif destination is None and stdout_is_terminal():
             await _print_content(store, ref, artifact_id)
         else:
             # With `-` the bytes go to a terminal as they are.
             async for chunk in store.open(ref.id):
-                sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
+                print_bytes(chunk)
 
 
 async def _print_content(store: ArtifactStore, ref: ArtifactRef, artifact_id: str) -> None:
@@ -260,8 +268,7 @@ async def _print_content(store: ArtifactStore, ref: ArtifactRef, artifact_id: st
         )
     decode = getincrementaldecoder("utf-8")("replace").decode
     async for chunk in store.open(ref.id):
-        sys.stdout.write(plain_text(decode(chunk)))
-    sys.stdout.flush()
+        print_text(decode(chunk), end="")
 
 
 async def _save_content(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:

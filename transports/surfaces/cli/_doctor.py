@@ -42,7 +42,7 @@ from ._options import (
     seconds_between,
     spread_groups,
 )
-from ._output import ProgressBar, installed_version, print_json, print_note, print_text
+from ._output import ProgressBar, installed_version, print_json, print_note, print_text, spellable, stdout_is_terminal
 from ._running import asynchronous
 
 if TYPE_CHECKING:
@@ -427,7 +427,7 @@ async def conformance(target: Target, *, options: ConformanceOptions) -> int:
 
 
 def _print_report(report: Report) -> None:
-    if not sys.stdout.isatty():
+    if not stdout_is_terminal():
         print_text("\n".join(text for text, _ in report.lines()))
         return
     from rich.console import Console
@@ -436,4 +436,4 @@ def _print_report(report: Report) -> None:
     console = Console(soft_wrap=True)
     styles = {None: "", "passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}
     for text, status in report.lines():
-        console.print(Text(plain_text(text), style=styles[status]))
+        console.print(Text(spellable(plain_text(text)), style=styles[status]))

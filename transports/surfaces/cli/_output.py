@@ -163,6 +163,10 @@ def _has_stdout() -> bool:
     return sys.stdout is not None
 
 
+def stdout_is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def is_dumb_terminal() -> bool:
     """Return whether the terminal can neither move its cursor nor draw, such as a window of an editor."""
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
@@ -182,11 +186,15 @@ def at_terminal() -> bool:
         return False
 
 
-def print_text(text: str) -> None:
+def print_text(text: str, *, end: str = "\n") -> None:
     if _has_stdout():
-        encoding = sys.stdout.encoding or "utf-8"
-        printable = plain_text(text).encode(encoding, "replace").decode(encoding)
-        _write_stdout(sys.stdout, printable + "\n")
+        _write_stdout(sys.stdout, spellable(plain_text(text)) + end)
+
+
+def spellable(text: str) -> str:
+    """Put ``?`` in the place of characters that the encoding of stdout has not."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
 
 
 def aligned_rows(rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> list[str]:
@@ -230,8 +238,12 @@ def print_json(document: Mapping[str, object]) -> None:
 
 def print_event(document: Mapping[str, object]) -> None:
     """Print one JSON line of a command that prints several, such as events."""
+    print_bytes(_encode_plainly(document) + b"\n")
+
+
+def print_bytes(data: bytes) -> None:
     if _has_stdout():
-        _write_stdout(sys.stdout.buffer, _encode_plainly(document) + b"\n")
+        _write_stdout(sys.stdout.buffer, data)
 
 
 def _encode_plainly(document: Mapping[str, object]) -> bytes:
@@ -329,8 +341,7 @@ def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
 def print_result(result: Result) -> None:
     """Print a summary; on a terminal, a small answer without files comes first, indented and in colour."""
     print_warnings(result)
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    prints_answer = is_terminal and result.small_answer() is not None
+    prints_answer = stdout_is_terminal() and result.small_answer() is not None
     if prints_answer:
         _print_value(result.data)
     print_text(replace(result, warnings=()).summary(max_chars=LIMITS.summary, with_answer=not prints_answer))
@@ -348,8 +359,7 @@ def _print_value(value: object) -> None:
     from rich.highlighter import JSONHighlighter
 
     text = plain_json(json.dumps(value, indent=2, ensure_ascii=False))
-    encoding = sys.stdout.encoding or "utf-8"
-    coloured_text = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
+    coloured_text = JSONHighlighter()(spellable(text))
     Console(file=sys.stdout).print(coloured_text, soft_wrap=True)
 
 
