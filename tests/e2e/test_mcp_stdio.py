@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.support.mcp_clients import files_of, words
 from tests.support.mcp_http import client_of
 from tests.support.processes import still_running
+from tests.support.relayed import LARGE
 from tests.support.slow import slow_but
 from webapp_fixture import Fixture
 
@@ -139,6 +140,32 @@ async def test_old_clients_get_only_known_content_types(
     answer = await asyncio.to_thread(spoken.ask, "tools/call", params)
     assert [item["type"] for item in answer["content"]] == ["text", kind]
     assert files_of(answer["structuredContent"])[0]["uri"] in json.dumps(answer["content"][1])
+
+
+@pytest.mark.parametrize("command", [["mcp"], ["proxy", "--", sys.executable, str(LARGE)]])
+async def test_one_socket_is_stdin_and_stdout(tmp_path: Path, command: list[str]) -> None:
+    """As socat, inetd and socket units of systemd start a program."""
+    client, theirs = socket.socketpair()
+    with client, client.makefile("rb") as answers:
+        with theirs:
+            server = subprocess.Popen(
+                [*ABP[:-1], *command], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment(tmp_path)
+            )
+        with server:
+            try:
+                client.settimeout(60)
+                begin = [
+                    request_of(0, "initialize", **HELLO),
+                    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+                ]
+                # More answers than the socket holds, which the client is slow to read.
+                requests = [request_of(number, "tools/list") for number in range(1, 200)]
+                for message in (*begin, *requests):
+                    client.sendall(json.dumps(message).encode() + b"\n")
+                await asyncio.sleep(2)
+                assert {json.loads(answers.readline())["id"] for _ in range(200)} == set(range(200))
+            finally:
+                server.kill()
 
 
 @pytest.mark.slow

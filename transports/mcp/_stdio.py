@@ -356,6 +356,8 @@ class Stdin:
     """
 
     def __init__(self) -> None:
+        # Reading in the loop would make a socket that is both, as of socat or inetd, fail large writes.
+        self._can_be_nonblocking = _is_pipe(0) and not os.path.sameopenfile(0, 1)
         # What reads descriptor 0 from now on gets nothing, and takes nothing from the client.
         self._fd = os.dup(0)
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -369,7 +371,7 @@ class Stdin:
         threading.Thread(target=self._watch_parent, daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if not _is_pipe(self._fd):
+        if not self._can_be_nonblocking:
             threading.Thread(target=self._read_file, daemon=True).start()
             while (chunk := await self._queue.get()) is not None:
                 yield chunk

@@ -195,9 +195,10 @@ class Duplex:
 
 async def run_stdio(upstream: Upstream, context: ProxyContext) -> int:
     """Return the exit status of a server that has ended, otherwise 0."""
+    stdin = Stdin()  # before descriptor 1 is stderr
     stdout = _Stdout()
     try:
-        return await relay(upstream, context, Stdin(), stdout.write)
+        return await relay(upstream, context, stdin, stdout.write)
     except BrokenPipeError:
         return 0  # the client has ended
     finally:
