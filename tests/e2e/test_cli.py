@@ -495,6 +495,29 @@ def test_closed_stdout_pipe_ends_command_quietly(abp: Cli, args: tuple[str, ...]
     assert ran.status == 141 and ran.err == ""
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes that do not block: those of Windows always do")
+@pytest.mark.parametrize("flags", [[], ["-u"]])
+def test_output_is_whole_on_nonblocking_pipe(flags: list[str]) -> None:
+    """As Node.js leaves a pipe that it shares."""
+    code = """
+from transports.surfaces.cli._output import print_json, print_text, start_output
+start_output()
+print_text("a" * 500_000)
+print_json({"b": "b" * 500_000})
+"""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with (
+        os.fdopen(reader, "rb") as output,
+        subprocess.Popen([sys.executable, *flags, "-c", code], stdout=writer) as program,
+    ):
+        os.close(writer)
+        time.sleep(0.5)
+        data = output.read()
+    assert program.returncode == 0
+    assert (data.count(b"a"), data.count(b"b")) == (500_000, 500_001)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux: for its device /dev/full")
 def test_full_stdout_device_is_reported(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.suppress(OSError), Path("/dev/full").open("w") as full, monkeypatch.context() as patch:

@@ -260,6 +260,10 @@ def _plain_bytes(data: bytes) -> bytes:
 
 def _write_stdout(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
     """Raises :class:`BrokenPipeError` for a closed reader, and otherwise :class:`~transports.errors.ABPError`."""
+    # A program that shares the pipe may have made it non-blocking: an unbuffered stream then drops what does not fit.
+    # AttributeError: Windows before Python 3.12.
+    with suppress(AttributeError, OSError, ValueError):
+        os.set_blocking(stream.fileno(), True)
     try:
         stream.write(data)  # type: ignore[arg-type]
         stream.flush()
