@@ -110,6 +110,9 @@ _EXITS = {
     "echo 'chrome_crashpad_handler: --database is required' >&2; kill -TRAP $$": (
         r"ended by SIGTRAP and printed: chrome_crashpad_handler: --database is required\)"
     ),
+    "echo 'Failed to create a ProcessSingleton: No space left on device' >&2; exit 21": (
+        r"status 21 and printed: Failed to create a ProcessSingleton: No space left on device\)"
+    ),
     "exit 0": r"chrome did not start \(it ended with status 0\); run",
     "echo '3: [: unexpected operator' >&2; echo 'libnss3.so: no such file' >&2; exit 127": (
         r"127 and printed: 3: \[: unexpected operator / libnss3.so: no such file\)"

@@ -158,7 +158,8 @@ def start_error(engine: str, program: str, profile: Path | None, reason: str) ->
             "package"
         )
     already_open = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
-    if any(text in reason for text in already_open):
+    # A temporary profile is nobody else's: then the browser could not write its lock.
+    if profile is not None and any(text in reason for text in already_open):
         return ProfileInUse.at(profile)
     if engine != "chromium":
         reason += f"; `playwright install {engine}` brings the build that Playwright is made for"
