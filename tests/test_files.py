@@ -208,3 +208,11 @@ async def test_system_without_temporary_folder_is_reported(
     monkeypatch.setattr(tempfile, "gettempdir", find_none)
     with pytest.raises(UsageError, match="set TMPDIR to one that can"):
         await use()
+
+
+async def test_temporary_folder_that_was_removed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by programs that tidy up /tmp."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+    with pytest.raises(StoreError, match=f"cannot make a temporary folder in {folder}: No such file.* with TMPDIR"):
+        await Browser().__aenter__()

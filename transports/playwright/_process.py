@@ -33,7 +33,7 @@ import psutil
 from .._internal.files import temp_folder, user_folder
 from .._internal.tasks import no_processes_error
 from .._internal.telemetry import OPEN_BROWSERS
-from ..artifacts._files import belongs_to_us, try_lock
+from ..artifacts._files import belongs_to_us, map_os_errors, try_lock
 from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
 from ..protocol._http_headers import check_headers, without_values
 from ..protocol._plain_text import origin_of, redact_url
@@ -641,9 +641,11 @@ def short_folder(longest: int) -> Iterator[Path]:
 def _make_folder(longest_base: int) -> Path:
     """The path of the folder around it has ``longest_base`` bytes at most, if the system allows it."""
     remove_abandoned_folders()
+    base = _base_folder(longest_base)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f"abp-run-{os.getpid()}-", dir=_base_folder(longest_base)))
-        lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        with map_os_errors("make a temporary folder", base, other="name another one with TMPDIR"):
+            folder = Path(tempfile.mkdtemp(prefix=f"abp-run-{os.getpid()}-", dir=base))
+            lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         if _try_lock(lock):
             _run_folders[folder] = lock
             return folder
