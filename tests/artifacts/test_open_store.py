@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -51,6 +53,29 @@ def test_folder_whose_name_is_not_utf8_is_rejected(tmp_path: Path) -> None:
     for address in (tmp_path / os.fsdecode(b"caf\xe9"), f"{tmp_path.as_uri()}/caf%E9"):
         with pytest.raises(UsageError, match=r"the artifact folder '.*' has a name that is not UTF-8; choose another"):
             open_store(address)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a locale of POSIX: Windows has file names in Unicode")
+def test_name_that_locale_cannot_spell_is_rejected_by_folders_only(tmp_path: Path) -> None:
+    code = r"""
+import sys
+from transports.sync import open_store
+for url in ("memory:", sys.argv[1]):
+    try:
+        print(ascii(open_store(url).put_bytes(b"x", filename="\u2192.txt").filename))
+    except Exception as error:
+        print(error)
+"""
+    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], env={**os.environ, **locale}, capture_output=True, text=True, timeout=60
+    )
+    in_memory, in_folder = done.stdout.splitlines()
+    assert in_memory == r"'\u2192.txt'"
+    assert (
+        r"the name '\u2192.txt' cannot be written in this locale, whose encoding is ascii; set PYTHONUTF8=1"
+        in in_folder
+    )
 
 
 def test_open_store_takes_other_clouds() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +58,13 @@ def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Ite
             f"cannot {action} in {folder}: {reason}; {advice}",
             retryable=code in (errno.EMFILE, errno.ENFILE),
             details=details,
+        ) from error
+    except UnicodeEncodeError as error:
+        if error.encoding != sys.getfilesystemencoding() or error.encoding == "utf-8":
+            raise
+        raise StoreError(
+            f"cannot {action} in {folder}: the name {error.object!a} cannot be written in this locale, whose encoding "
+            f"is {error.encoding}; set PYTHONUTF8=1"
         ) from error
 
 

@@ -327,7 +327,9 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
 
     from pathvalidate import sanitize_filename  # late: a session loads it while its transport opens
 
-    stem = sanitize_filename(stem, platform="universal", additional_reserved_names=("CONIN$", "CONOUT$"))
+    stem = sanitize_filename(
+        stem, platform="universal", fs_encoding="utf-8", additional_reserved_names=("CONIN$", "CONOUT$")
+    )
     max_stem_bytes = 120 - len(f".{extension}")
     # Cutting may leave a part of a character at the end, which is ignored.
     stem = stem.encode()[:max_stem_bytes].decode(errors="ignore").rstrip(". ")
