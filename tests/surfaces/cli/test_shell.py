@@ -14,6 +14,7 @@ from prompt_toolkit.document import Document
 from tests.support.command_line import CTRL_C, CTRL_D, ENTER, TAB, CommandLine, Terminal
 from tests.support.rows import each_row
 from transports import BinaryData, Capability, UsageError
+from transports.surfaces.cli import main
 from transports.surfaces.cli._shell import COMMANDS, parse_line
 from transports.surfaces.cli._terminal import LineCompleter
 from webapp_fixture import Fixture
@@ -156,3 +157,11 @@ def test_shell_runs_lines_from_stdin(abp: CommandLine, workbench: Fixture) -> No
     assert (ran.status, ran.err) == (0, ""), "a byte order mark, a text with a line separator, and no final line break"
     ran = abp("shell", workbench.ws_url, stdin="quit\nexport.nothing\n")
     assert (ran.status, ran.out, ran.err) == (0, "", "")
+
+
+def test_shell_without_stdin_is_a_usage_error(
+    workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as after <&-
+    assert main(["shell", workbench.ws_url, "--out", str(tmp_path)]) == 2
+    assert "stdin is closed" in capsys.readouterr().err

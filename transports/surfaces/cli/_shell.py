@@ -50,7 +50,9 @@ def shell(target: Target, *, output: Output = None, timeout: Timeout = None, opt
     connection = options.connection()
 
     def read_and_run() -> Coroutine[object, object, int]:
-        if at_terminal() or sys.stdin is None:
+        if sys.stdin is None:
+            raise UsageError("stdin is closed; pipe lines to the shell, or start it at a terminal")
+        if at_terminal():
             return run_lines(None)
         # splitlines() would also end a line within a text, as at U+2028. The mark is what PowerShell sends first.
         return run_lines(sys.stdin.read().removeprefix("\ufeff").split("\n"))
