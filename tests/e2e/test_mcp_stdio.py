@@ -149,7 +149,11 @@ async def test_one_socket_is_stdin_and_stdout(tmp_path: Path, command: list[str]
     with client, client.makefile("rb") as answers:
         with theirs:
             server = subprocess.Popen(
-                [*ABP[:-1], *command], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment(tmp_path)
+                [*ABP[:-1], *command],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                env=environment(tmp_path),
             )
         with server:
             try:
