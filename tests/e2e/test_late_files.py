@@ -634,6 +634,23 @@ async def test_pdf_shown_in_a_frame_is_kept_or_named(whole_app: Session) -> None
     assert warning.startswith("the PDF of a frame (http://127.0.0.1") and "token=t1" not in warning
 
 
+async def test_pdf_shown_by_an_embed_is_kept_or_named(whole_app: Session) -> None:
+    """PDFObject shows files so. An <embed> is loaded after the next layout, when the handler has returned."""
+    script = """
+      const pdf = new Blob(["{pdf}"], {{ type: "application/pdf" }});
+      const embed = document.createElement("embed");
+      document.body.append(Object.assign(embed, {{ type: "application/pdf", src: {source} }}));
+    """
+    text = PDF.decode().replace("\n", "\\n")
+    for _ in range(2):
+        result = await run(whole_app, script.format(pdf=text, source="URL.createObjectURL(pdf)"))
+        assert (await contents(whole_app, result), result.warnings) == ([PDF], ())
+
+    result = await run(whole_app, script.format(pdf=text, source="'/kept-other'"))
+    (warning,) = result.warnings
+    assert warning.startswith("the PDF of a frame (http://127.0.0.1")
+
+
 async def test_files_after_the_last_call_are_counted_in_the_log(app: Session, caplog: pytest.LogCaptureFixture) -> None:
     script = 'setTimeout(() => blobLink("later.txt").click(), 300); return 7;'
     async with app.events() as events, asyncio.timeout(30):

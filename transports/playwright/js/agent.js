@@ -398,6 +398,7 @@
           const answering = within(id, () => theApp().call(capability, filled, options)), started = ownMicrotasks(id);
           answer = await answering;
           await started;
+          effects.expectEmbeds(id);
           if (effects.leavesMore(id, start)) {
             reply = replyOf(() => answer); // at once: the app may change its answer during the wait
             // The time of the call itself must not run out.

@@ -291,6 +291,15 @@
     if (end) requestAnimationFrame(end);
     return request;
   });
+  // An <embed>, as of a PDF, is loaded after the next layout.
+  let embeds = 0; // after the last call
+  const expectEmbeds = (call) => {
+    const before = embeds;
+    embeds = quietly(() => nodesLength(elementQuerySelectorAll(documentDocumentElement(document), "embed"))) ?? 0;
+    if (embeds <= before || documentVisibilityState(document) !== "visible") return;
+    const end = beginOperation(call);
+    if (end) requestAnimationFrame(() => requestAnimationFrame(end));
+  };
   const finished = (call) => new Promise((resolve) => { unfinished.get(call).onFinished = resolve; });
   const whenSettled = async (promise, end) => {
     try { return await promise; } finally { end(); }
@@ -576,6 +585,7 @@
       hooked = false;
       listForEach(undo, quietly);
     },
+    expectEmbeds,
     // Returns whether a call that began at `start` left something for a later turn.
     leavesMore: (call, start) => expectedAt >= start || unfinished.has(call),
     // Resolves once the operations of a call have ended, and two turns after the latest short timer, or at `latest` (time of
