@@ -79,7 +79,7 @@ def test_secret_in_thrown_string_is_masked(name: str) -> None:
     secrets = KnownSecrets()
     secret = "pa'ss\"word-1\xa023"
     secrets.add("pw", secret)
-    reasons = "and so on, " * 50
+    reasons = "and so on, " * 60
     threw = json.dumps({"threw": f"bad login, {reasons}with {secret}", "name": name})
     payload: Any = parse_reply(Message("capabilities/call", id="1"), threw).payload
     thrown = f"bad login, {reasons}with ${{SECRET:pw}}"
