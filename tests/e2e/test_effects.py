@@ -717,11 +717,19 @@ const steps = {
   alert: () => { alert('from a frame'); return 'returned'; },
   print: () => { print(); return 'returned'; },
   open: () => open('/other?token=secret') === null ? 'refused' : 'opened',
+  blank: () => { open(''); return 'returned'; },
   download: () => {
     const link = document.createElement('a');
     link.href = URL.createObjectURL(new Blob(['of the frame'])); link.download = 'frame.txt';
     link.click();
     return 'begun';
+  },
+  save: () => { setTimeout(() => steps.download(), 60); URL.createObjectURL(new Blob()); return 'left'; },
+  export: () => {
+    fetch('/export').then((answer) => answer.blob()).then((blob) => {
+      Object.assign(document.createElement('a'), { href: URL.createObjectURL(blob), download: 'a' }).click();
+    });
+    return 'left';
   },
   many: async () => {
     await new Promise(requestAnimationFrame);
@@ -757,6 +765,10 @@ addEventListener('message', async ({ data, source, origin }) => {
 
 
 BOX = "allow-scripts allow-same-origin allow-downloads"
+UNOPENED = (
+    "1 windows did not open in time: the browser refuses them, or their server is slow; then a file that one shows "
+    "comes with a later call"
+)
 
 
 @pytest.mark.parametrize(
@@ -773,7 +785,7 @@ async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(
         transport = PostMessageTransport(url, browser=browser, sandbox=sandbox, harness=harness)
         async with connect(url, transport=transport, store=tmp_path) as app:
             seen: dict[str, tuple[object, list[str], list[bytes]]] = {}
-            for step in ("alert", "print", "open", "choose", "download", "copy"):
+            for step in ("alert", "print", "open", "choose", "download", "copy", "save", "export"):
                 result = await app.call("do", {"step": step}, timeout=5)
                 seen[step] = got(result), kinds(result.effects), [file.read_bytes()[:12] for file in files(result)]
             assert seen == {
@@ -783,6 +795,8 @@ async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(
                 "choose": ("cancel", ["filechooser"], []),
                 "download": ("begun", ["download"], [b"of the frame"]),
                 "copy": ("returned", ["clipboard"], [b"copied"]),
+                "save": ("left", ["download"], [b"of the frame"]),
+                "export": ("left", ["download"], [b"<!doctype ht"]),
             }
             for _ in range(3):
                 result = await app.call("do", {"step": "many"}, timeout=5)
@@ -791,6 +805,7 @@ async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(
                 ("print", ()),
                 ("share", ("what the app shared (300,000 bytes) is too long to be kept; let the app answer it",)),
                 ("inner", ("the app printed a frame, which makes no PDF",)),
+                ("blank", () if free else (UNOPENED,)),
             ):
                 result = await app.call("do", {"step": step}, timeout=5)
                 assert (got(result), result.warnings) == ("returned", lost), step

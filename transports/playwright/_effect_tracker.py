@@ -202,7 +202,9 @@ class ExpectedEffect:
 
     @property
     def is_window_to_load(self) -> bool:
-        return self.place == "window" and loads_in_browser(str(self.detail["url"]))
+        url = str(self.detail.get("url"))
+        # An app may open a blank window to write into it.
+        return self.place == "window" and (loads_in_browser(url) or url in ("", "about:blank"))
 
 
 class EffectTracker:

@@ -111,7 +111,7 @@
       transfer(envelope(type, id, payload), origin);
     } catch (error) {
       const why = `the answer cannot be posted to the embedding page (${described(error).error.message})`;
-      const refusal = failure('OPERATION_FAILED', `${why}; answer plain data, buffers and Blobs only`);
+      const refusal = failure('OPERATION_FAILED', `${why}; answer plain data, buffers and Blobs only, and of reactive data a copy`);
       post(envelope(type, id, refusal), origin);
     }
   }

@@ -7,7 +7,42 @@
   "use strict";
   const MAX_WAITING = 1000; // events; the rest is left out
   const natives = makeNatives(true), { toJson } = makeCodec(natives);
-  const { Promise, Uint8Array, blobArrayBuffer, blobSize, bytesToBase64, listPush, postMessage } = natives;
+  const {
+    Map, MessageChannel, Promise, Uint8Array, blobArrayBuffer, blobSize, bytesToBase64, channelPort1, channelPort2, clock,
+    currentEvent, isForeign, lastKey, listPush, messageData, messageSource, portStart, postMessage, quietly, sequence,
+    targetAddEventListener,
+  } = natives;
+  const tellHarness = (type, payload, more) => postMessage(window.top, { type, payload, ...more }, "*", sequence(more?.port ? [more.port] : []));
+
+  // --- calls: agent.js knows those of an app in its page, here they are in messages of the harness --------------------
+  const calls = new Map(); // id of a call under way → when it began
+  let starting = null;     // the call whose code is running
+  const callOf = (event) => quietly(() => {
+    if (messageSource(event) !== window.top) return null;
+    const { type, id } = messageData(event);
+    return type === "capabilities/call" ? id : null;
+  }) ?? null;
+  const begin = (call) => {
+    if (call !== null && !calls.has(call)) calls.set(call, clock());
+    return call;
+  };
+  // The app's listener, which was there first, calls the handler.
+  const handledCall = () => begin(callOf(currentEvent()));
+  targetAddEventListener(window, "message", (event) => {
+    begin(callOf(event));
+    quietly(() => {
+      const { type, payload } = messageData(event);
+      if (messageSource(event) === window.top && type === "capabilities/cancel") calls.delete(payload.callId);
+    });
+  });
+  // The app has answered: its call ends once what the handler left for a later turn is done.
+  const endCall = async (call, time) => {
+    if (calls.has(call) && effects.leavesMore(call, calls.get(call))) await effects.turns(call, clock() + time);
+    calls.delete(call);
+    tellHarness("turned", null, { id: call });
+  };
+
+  // --- effects --------------------------------------------------------------------------------------------------------
   let events = [], asked = null, emitted = 0;
   const give = () => {
     if (asked === null || !events.length) return;
@@ -16,7 +51,7 @@
     events = [];
     resolve(texts);
   };
-  makeEffects({
+  const effects = makeEffects({
     natives,
     toJson,
     emit(kind, payload) {
@@ -24,18 +59,33 @@
       listPush(events, toJson([kind, payload]));
       give();
       emitted += 1;
-      postMessage(window.top, { type: "effect", payload: emitted }, "*");
+      tellHarness("effect", emitted);
     },
     // Content cannot be fetched later, so it is sent along if it is small.
     async hold(blob) {
       if (blobSize(blob) > config.inline) return {};
       return { base64: bytesToBase64(new Uint8Array(await blobArrayBuffer(blob))) };
     },
-    currentCall: () => null,
-    startingCall: () => null,
-    isUnderWay: () => false,
-    within: (_, run) => run(),
+    currentCall: () => starting ?? handledCall() ?? lastKey(calls),
+    startingCall: () => starting ?? handledCall(),
+    isUnderWay: (call) => calls.has(call),
+    within(call, run) {
+      const before = starting;
+      starting = call;
+      try { return run(); } finally { starting = before; }
+    },
     prints: false,
   });
+  // The harness asks here for the end of a call: in a message of the window, the app would see the question.
+  const channel = isForeign(MessageChannel) ? null : new MessageChannel();
+  if (channel) {
+    const port = channelPort1(channel);
+    targetAddEventListener(port, "message", (event) => {
+      const { id, payload } = messageData(event);
+      endCall(id, payload);
+    });
+    portStart(port);
+  }
+  tellHarness("effect", 0, channel ? { port: channelPort2(channel) } : undefined);
   return { __proto__: null, next: () => new Promise((resolve) => { asked = resolve; give(); }) };
 }

@@ -32,6 +32,8 @@
     EventTarget: ["target", "addEventListener dispatchEvent removeEventListener"],
     Event: ["event", "defaultPrevented preventDefault stopImmediatePropagation target type"],
     MessageEvent: ["message", "data origin source"],
+    MessageChannel: ["channel", "port1 port2"],
+    MessagePort: ["port", "postMessage start"],
     AbortController: ["controller", "abort signal"],
     AbortSignal: ["signal", "aborted"],
     MutationObserver: ["observer", "disconnect observe takeRecords"],
@@ -85,7 +87,7 @@
     Uint8Array: "fromBase64",
     URL: "createObjectURL revokeObjectURL",
   };
-  const CLASSES = "AbortController BigInt Blob CSSStyleSheet CustomEvent DOMException Error Event MutationObserver " +
+  const CLASSES = "AbortController BigInt Blob CSSStyleSheet CustomEvent DOMException Error Event MessageChannel MutationObserver " +
     "Proxy Response String TextEncoder TypeError Uint8Array";
   const COLLECTIONS = "Map Set WeakMap WeakSet"; // of our own, with methods that no page can replace
   const FUNCTIONS = "decodeURIComponent fetch requestAnimationFrame setTimeout"; // of the window
@@ -218,6 +220,7 @@
     const typedArray = getPrototypeOf(sure.Uint8Array.prototype);
     const typedArrayAt = uncurry(typedArray.at);
     const postTo = uncurry(pick("postMessage", (realm) => realm.postMessage)); // with the window that gets the message
+    const eventOf = uncurry(pick("event", (realm) => getOwnPropertyDescriptor(realm, "event").get));
     const ofTypedArrays = (name) => uncurry(getOwnPropertyDescriptor(typedArray, name).get);
     const { Promise, setTimeout, now, performanceNow } = natives;
     // What our scripts watch, by its name in the window of the page.
@@ -232,6 +235,7 @@
       __proto__: null,
       ...natives,
       postMessage: postTo,
+      currentEvent: () => eventOf(page), // whose listener is running, with its microtasks
       typedArrayKind: ofTypedArrays(toStringTag), // its name; undefined for anything else
       typedArrayBuffer: ofTypedArrays("buffer"), typedArrayOffset: ofTypedArrays("byteOffset"),
       typedArraySize: ofTypedArrays("byteLength"), typedArrayLength: ofTypedArrays("length"),

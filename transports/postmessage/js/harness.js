@@ -5,10 +5,10 @@
   "use strict";
   const { natives, emit, deliver } = host;
   const {
-    Map, Promise, bufferByteLength, createHtmlElement, documentBody, elementAppend,
-    elementSetAttribute, firstKey, frameContentWindow, freeze, htmlStyle, isSafeInteger, keys, lastKey, listForEach, listPush,
-    messageData, messageOrigin, messageSource, now, postMessage, quietly, random, sequence, setFrameAllow, setFrameSrc,
-    setTimeout, styleSetProperty, targetAddEventListener,
+    Map, Promise, bufferByteLength, clock, createHtmlElement, documentBody, elementAppend,
+    elementSetAttribute, firstKey, firstOf, frameContentWindow, freeze, getOwnPropertyDescriptor, htmlStyle, isSafeInteger,
+    keys, lastKey, listForEach, listPush, messageData, messageOrigin, messageSource, min, now, portPostMessage, postMessage, quietly, random, sequence, setFrameAllow, setFrameSrc,
+    setTimeout, styleSetProperty, targetAddEventListener, wait,
   } = natives;
   const REPLIES = {
     __proto__: null,
@@ -17,9 +17,12 @@
     "capabilities/cancel-result": "capabilities/cancel",
   };
   const MAX_ENDED = 4096; // ids of ended requests, to distinguish late replies from unknown ones
+  const MAX_SETTLING = 5000; // ms for which an answer waits for what its handler left behind
   const RETRY_DELAY = 500; // ms after which an unanswered initialize is sent again, doubled each time
 
   let effects = 0, reported = 0; // of the app's frame (embedded.js), by their count
+  let port = null;               // to embedded.js
+  const settling = new Map();    // id of an answered call → called once its handler has left nothing for a later turn
   let frame = null, origin = null;
   let initialized = false, repeated = false;
   const pending = new Map(); // id → {type, resolve}
@@ -48,11 +51,21 @@
     pending.delete(id);
     ended.set(id, how);
     if (ended.size > MAX_ENDED) ended.delete(firstKey(ended));
-    if (isSafeInteger(effects) && effects > reported) {
-      reported = effects;
-      emit("emitted", effects); // before the reply, which waits for them
-    }
+    reportEffects();
     resolve(payload);
+  };
+  // Before the reply, which waits for them.
+  const reportEffects = () => {
+    if (!isSafeInteger(effects) || effects <= reported) return;
+    reported = effects;
+    emit("emitted", effects);
+  };
+  const settle = async (id, time) => {
+    const settled = new Promise((resolve) => settling.set(id, () => resolve(true)));
+    const isAsked = quietly(() => { portPostMessage(port, { id, payload: time }); return true; });
+    if (!isAsked || !await firstOf(settled, wait(time))) port = null; // it is gone
+    settling.delete(id);
+    reportEffects();
   };
 
   // Of any frame in the app, or another window: so each call is told once.
@@ -64,7 +77,7 @@
 
   // The source identifies the window, the origin the document in it. Neither can be forged.
   const receive = (event) => {
-    if (messageData(event)?.type === "frameprint") return reportFramePrint(lastKey(pending));
+    if (messageData(event)?.type === "frameprint") return reportFramePrint(lastKey(pending) ?? lastKey(settling));
     const isFromApp = frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
     if (!isFromApp) return countMessage("foreign");
 
@@ -78,9 +91,13 @@
 
     countMessage("event");
     if (type === "print") emit("print", { call: lastKey(pending), id: null, title: "" });
+    else if (type === "turned") settling.get(id)?.();
     else if (type === "effect") {
       effects = payload;
-      if (effects === 1) reported = 0; // a later document of the app
+      if (effects === 0) { // embedded.js begins, maybe in a later document of the app
+        reported = 0;
+        port = message.port;
+      }
     }
     else if (type === "notification" || type === "progress") deliver(type)(payload);
     else if (type === "elicitation/request") ask(payload, id);
@@ -129,12 +146,19 @@
       initialized = true;
       return result;
     },
-    call: (capability, params, options) =>
-      request("capabilities/call", { capability, params, options }, options.callId, buffers(params)),
+    async call(capability, params, options) {
+      const { callId } = options, start = clock(), timeout = getOwnPropertyDescriptor(options, "timeout")?.value ?? 1e9;
+      const answer = await request("capabilities/call", { capability, params, options }, callId, buffers(params));
+      // The time of the call itself must not run out.
+      const time = min(0.8 * timeout - (clock() - start), MAX_SETTLING);
+      if (port && time > 0 && !answer?.cancelled) await settle(callId, time);
+      return answer;
+    },
     // A cancelled call ends at once, without waiting for its reply.
     cancel(callId, reason) {
       if (typeof callId !== "string") return { callId, cancelled: false }; // agent.js tries a second form; not needed here
       const answer = request("capabilities/cancel", { callId, reason }, newId());
+      settling.get(callId)?.();
       if (pending.has(callId)) finish(callId, { success: false, cancelled: true }, "late");
       return answer;
     },
