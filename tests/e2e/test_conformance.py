@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.pages import serve_page
 from tests.support.planted import ALLOWED, PLANTED, Planted
 from tests.support.slow import slow_but
 from transports import Browser
@@ -118,6 +119,35 @@ def extension(folder: Path) -> Path:
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "worker.js").write_text("")
     return folder
+
+
+#: An app whose page reloads while it begins, as pages do that have installed their first service worker.
+_RELOADING = """<!doctype html><script>
+  const capabilities = [{ name: "count", available: true }];
+  const app = { id: "a", name: "A", version: "1" };
+  window.abp = {
+    protocolVersion: "0.1", app, listCapabilities: async () => capabilities, shutdown: async () => {},
+    async initialize() {
+      if (localStorage.began) return { sessionId: "s", protocolVersion: "0.1", app, capabilities };
+      localStorage.began = true;
+      location.reload();
+      return new Promise(() => {});
+    },
+    call: async () => ({ success: true, data: 1 }),
+  };
+</script>"""
+
+
+@in_session
+async def test_page_that_reloads_while_its_app_begins_is_checked(browser: Browser) -> None:
+    async with serve_page(_RELOADING) as url:
+        report = await check_app(url, Plan(timeout=2.0), browser=browser)
+    assert report.called == ("count",)
+    assert {one.check.id for one in report.with_status("passed")} >= {
+        "page.members",
+        "page.reload",
+        "session.initialize",
+    }
 
 
 @pytest.mark.requirement("R6-11d")

@@ -17,7 +17,7 @@ from typing import Self
 from ..._internal.tasks import cancel_and_wait, start_task
 from ...artifacts._memory import NoneStore
 from ...base import Transport
-from ...errors import ABPError, BinaryError, ProtocolError, TransportError, UnsupportedBinary
+from ...errors import ABPError, BinaryError, ContextLost, ProtocolError, TransportError, UnsupportedBinary
 from ...protocol._declarations import parse
 from ...protocol._elicitation import default_answer
 from ...protocol._find_content import Found, find
@@ -51,6 +51,9 @@ class Client:
         self._listener: asyncio.Task[None] | None = None
         #: True if every new connection begins with ``initialize``.
         self._initialize_again = False
+        #: Set when the transport has opened a page again, and the number of times that it was waited for.
+        self._restored = asyncio.Event()
+        self._restorations = 0
         self._progress: list[object] = []
         self._effects: list[Effect] = []
         #: Side effects outside of calls.
@@ -73,6 +76,8 @@ class Client:
         transport = self._make_transport()
         await transport.__aenter__()
         self._transport = transport
+        self._restored.clear()
+        self._restorations = 0
         self._listener = start_task(self._listen(transport))
 
     async def disconnect(self) -> None:
@@ -150,6 +155,8 @@ class Client:
             exchange.server_call = reply.server_call
         except ABPError as error:
             exchange.error = error
+            if message.type == "initialize" and isinstance(error, ContextLost) and await self._is_restored():
+                return await self._exchange(message, timeout)
             # A late answer, or a broken connection, must not affect the next exchange.
             is_lost = isinstance(error, TransportError | BinaryError) and not isinstance(error, ProtocolError)
             if is_lost:
@@ -158,10 +165,27 @@ class Client:
         exchange.seconds = time.perf_counter() - started
         return exchange
 
+    async def _is_restored(self) -> bool:
+        """Wait for a page that reloads while its app begins, as many do once they have installed their service
+        worker."""
+        max_reloads = 3
+        if not self.transport.features.reconnects or self._restorations >= max_reloads:
+            return False
+        self._restorations += 1
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._restored.wait()
+        except TimeoutError:
+            return False
+        self._restored.clear()
+        return True
+
     async def _listen(self, transport: Transport) -> None:
         """Progress belongs to the current exchange: there is only one."""
         async for message in transport.events():
             match message.type:
+                case "connection/restored":
+                    self._restored.set()
                 case "progress":
                     self._progress.append(message.payload)
                 case "effect" if isinstance(message.payload, Effect):

@@ -10,6 +10,7 @@ from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from playwright.async_api import Error
 from websockets.exceptions import ConnectionClosed
 
 from ..._internal.lazy import requiring_extra
@@ -86,13 +87,22 @@ async def _load_and_probe(page: Page, url: str, steps: dict[str, ProbeStep], *, 
     timeout_in_ms = timeout * 1000
     await page.goto(url, timeout=timeout_in_ms)
     steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
-    await _wait_for_page_object(page, timeout)
-    steps.update(await _run_script(page))
+    steps.update(await _probe_document(page, timeout))
 
     await page.reload(timeout=timeout_in_ms)
-    await _wait_for_page_object(page, timeout)
-    steps_after_reload = await _run_script(page)
+    steps_after_reload = await _probe_document(page, timeout)
     steps["reloaded"] = steps_after_reload["initialize"]
+
+
+async def _probe_document(page: Page, timeout: float) -> Mapping[str, ProbeStep]:
+    """A page may reload while its app begins, as many do once they have installed their service worker."""
+    max_reloads = 3
+    for _ in range(max_reloads):
+        with contextlib.suppress(Error):
+            await _wait_for_page_object(page, timeout)
+            return await _run_script(page)
+    await _wait_for_page_object(page, timeout)
+    return await _run_script(page)
 
 
 async def _wait_for_page_object(page: Page, timeout: float) -> None:
