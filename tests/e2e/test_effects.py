@@ -718,6 +718,7 @@ const steps = {
   print: () => { print(); return 'returned'; },
   open: () => open('/other?token=secret') === null ? 'refused' : 'opened',
   blank: () => { open(''); return 'returned'; },
+  module: () => new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])),
   download: () => {
     const link = document.createElement('a');
     link.href = URL.createObjectURL(new Blob(['of the frame'])); link.download = 'frame.txt';
@@ -809,6 +810,8 @@ async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(
             ):
                 result = await app.call("do", {"step": step}, timeout=5)
                 assert (got(result), result.warnings) == ("returned", lost), step
+            with pytest.raises(CapabilityError, match="what another origin may not have"):
+                await app.call("do", {"step": "module"}, timeout=5)
             await eventually(lambda: pages(app) == 1)
 
 

@@ -15,7 +15,7 @@ from tests.support.canned_view import viewing
 from tests.support.eventually import eventually
 from tests.support.slow import slow_but
 from transports import Browser, Disconnected, View, connect
-from transports.errors import ABPError, NotAbpApp
+from transports.errors import ABPError, CapabilityError, NotAbpApp
 from transports.testing.conformance import Plan, check_app
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -53,6 +53,17 @@ async def test_sandbox_refusals_are_warnings(tmp_path: Path, whole_browser: Brow
         for reason in refused.values():
             assert sum(reason in warning for warning in view.warnings) == 1
         assert not view.violations
+
+
+async def test_answer_that_only_its_origin_may_have_fails_with_reason(tmp_path: Path, browser: Browser) -> None:
+    body = """start(); addEventListener("message", async ({ data }) => {
+      if (data?.method !== "tools/call") return;
+      const folder = await navigator.storage.getDirectory();
+      send({ id: data.id, result: { file: await folder.getFileHandle("a", { create: true }) } });
+    });"""
+    async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
+        with pytest.raises(CapabilityError, match="what another origin may not have"):
+            await view.call("slow", timeout=5)
 
 
 _RELOADING = """

@@ -76,10 +76,11 @@
   };
 
   // The source identifies the window, the origin the document in it. Neither can be forged.
+  const isFromApp = (event) =>
+    frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
   const receive = (event) => {
     if (messageData(event)?.type === "frameprint") return reportFramePrint(lastKey(pending) ?? lastKey(settling));
-    const isFromApp = frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
-    if (!isFromApp) return countMessage("foreign");
+    if (!isFromApp(event)) return countMessage("foreign");
 
     const message = messageData(event);
     const isMessage = typeof message === "object" && message !== null && typeof message.type === "string";
@@ -118,6 +119,15 @@
   const newId = () => `${random()}`;
   const ask = async (question, id) => post("elicitation/response", await deliver("elicitation")(question), id);
   targetAddEventListener(window, "message", receive);
+  // A message with what only its own origin may have, such as a handle of a file. Nothing says which call it answers.
+  targetAddEventListener(window, "messageerror", (event) => {
+    if (!isFromApp(event)) return countMessage("foreign");
+    countMessage("malformed");
+    const id = firstKey(pending);
+    if (pending.size !== 1 || pending.get(id).type !== "capabilities/call") return;
+    const message = "the answer holds what another origin may not have (a file handle, a WebAssembly module); answer plain data, buffers and Blobs only";
+    finish(id, { success: false, error: { code: "OPERATION_FAILED", message, retryable: false } }, "late");
+  });
 
   const isBuffer = (value) => quietly(() => bufferByteLength(value)) !== undefined;
   const buffers = (value, found = []) => {

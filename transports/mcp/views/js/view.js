@@ -151,9 +151,10 @@
   };
 
   // The source identifies the window, the origin the document in it. Neither can be forged.
+  const isFromView = (event) =>
+    frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
   const receive = (event) => {
-    const isFromView = frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
-    if (!isFromView) return count("foreign");
+    if (!isFromView(event)) return count("foreign");
     const message = messageData(event);
     if (!isObject(message) || message.jsonrpc !== "2.0") return count("malformed");
     if (typeof message.method === "string") return receiveMessage(message);
@@ -163,6 +164,14 @@
     count("delivered");
   };
   targetAddEventListener(window, "message", receive);
+  // A message with what only its own origin may have, such as a handle of a file. Nothing says which request it answers.
+  targetAddEventListener(window, "messageerror", (event) => {
+    if (!isFromView(event)) return count("foreign");
+    count("malformed");
+    if (pending.size !== 1) return;
+    const message = "the answer holds what another origin may not have (a file handle, a WebAssembly module); answer JSON only";
+    finish(firstKey(pending), { error: { code: REFUSED, message } }, "late");
+  });
 
   // The answer of the agent: MCP's result or its error.
   const answerOf = ({ result, error, cancelled }) => {
