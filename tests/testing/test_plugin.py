@@ -202,6 +202,38 @@ def test_abp_error_traceback_shows_only_test_lines(pytester: pytest.Pytester, mo
     whole.stdout.fnmatch_lines([KIT])
 
 
+def test_output_that_cannot_be_written_fails_no_other_test(pytester: pytest.Pytester) -> None:
+    pytester.makefile("", **{"abp-results": "a file in the place of the folder"})
+    pytester.makepyfile("""
+        import pytest
+        from transports import MemoryTransport
+
+        async def hello(params, call):
+            return "hello"
+
+        @pytest.fixture
+        def abp_target():
+            return "memory:"
+
+        @pytest.fixture
+        def abp_transport():
+            return MemoryTransport({"hello": hello})
+
+        def test_app(abp_app):
+            assert abp_app.call("hello").data == "bye"
+
+        def test_golden(abp_golden):
+            abp_golden.check(b"x", "x.txt")
+
+        def test_fine():
+            pass
+    """)
+    result = ran(pytester)
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["*not kept in *; name another folder with --abp-output"])
+    result.stdout.fnmatch_lines(["*x.txt cannot be compared: *; a result that differs is kept in *--abp-output*"])
+
+
 @pytest.mark.slow
 def test_xdist_workers_share_run_folder(pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")

@@ -78,7 +78,13 @@ class Golden:
             self._write_golden(data, golden, self._update, tolerance, differing)
             return
 
-        difference = self._describe_difference(data, golden, tolerance, differing)
+        try:
+            difference = self._describe_difference(data, golden, tolerance, differing)
+        except OSError as error:
+            raise UsageError(
+                f"{golden} cannot be compared: {error.filename}: {error.strerror}; a result that differs is kept in "
+                "the folder of --abp-output"
+            ) from None
         if difference:
             advice = "if it is right, run pytest with --abp-update-golden"
             if golden.is_file():

@@ -60,6 +60,18 @@ class FailureReport:
     def write(self) -> str:
         """Return a summary of the files. Without anything to write no folder is created. The sessions may still be
         open: a recording is valid up to its last whole line."""
+        summary = "nothing was kept: no app had answered yet"
+        try:
+            written = self._write_files()
+        except OSError as error:
+            # pytest would end the whole run.
+            summary = f"not kept in {self._folder}: {error.strerror or error}; name another folder with --abp-output"
+        else:
+            if written:
+                summary = f"kept in {self._folder}: {', '.join(written)}"
+        return "\n".join([*self._view_notes(), summary])
+
+    def _write_files(self) -> list[str]:
         written: list[str] = []
         for recording in self._sessions:
             written += self._keep_recording(recording)
@@ -68,11 +80,7 @@ class FailureReport:
         written += self._write_traces()
         if self._copy_artifacts():
             written.append("artifacts")
-
-        summary = "nothing was kept: no app had answered yet"
-        if written:
-            summary = f"kept in {self._folder}: {', '.join(written)}"
-        return "\n".join([*self._view_notes(), summary])
+        return written
 
     def _view_notes(self) -> list[str]:
         redactor = Redactor()
