@@ -12,7 +12,9 @@
     currentEvent, isForeign, lastKey, listPush, messageData, messageSource, portStart, postMessage, quietly, sequence,
     targetAddEventListener,
   } = natives;
-  const tellHarness = (type, payload, more) => postMessage(window.top, { type, payload, ...more }, "*", sequence(more?.port ? [more.port] : []));
+  const tellHarness = (message, transfer = []) => postMessage(window.top, message, "*", sequence(transfer));
+  // The harness asks here for the end of a call: in a message of the window, the app would see the question.
+  const channel = isForeign(MessageChannel) ? null : new MessageChannel();
 
   // --- calls: agent.js knows those of an app in its page, here they are in messages of the harness --------------------
   const calls = new Map(); // id of a call under way → when it began
@@ -23,7 +25,7 @@
     return type === "capabilities/call" ? id : null;
   }) ?? null;
   const begin = (call) => {
-    if (call !== null && !calls.has(call)) calls.set(call, clock());
+    if (channel && call !== null && !calls.has(call)) calls.set(call, clock());
     return call;
   };
   // The app's listener, which was there first, calls the handler.
@@ -39,7 +41,7 @@
   const endCall = async (call, time) => {
     if (calls.has(call) && effects.leavesMore(call, calls.get(call))) await effects.turns(call, clock() + time);
     calls.delete(call);
-    tellHarness("turned", null, { id: call });
+    tellHarness({ type: "turned", id: call });
   };
 
   // --- effects --------------------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@
       listPush(events, toJson([kind, payload]));
       give();
       emitted += 1;
-      tellHarness("effect", emitted);
+      tellHarness({ type: "effect", payload: emitted });
     },
     // Content cannot be fetched later, so it is sent along if it is small.
     async hold(blob) {
@@ -76,16 +78,14 @@
     },
     prints: false,
   });
-  // The harness asks here for the end of a call: in a message of the window, the app would see the question.
-  const channel = isForeign(MessageChannel) ? null : new MessageChannel();
   if (channel) {
-    const port = channelPort1(channel);
+    const port = channelPort1(channel), far = channelPort2(channel);
     targetAddEventListener(port, "message", (event) => {
       const { id, payload } = messageData(event);
       endCall(id, payload);
     });
     portStart(port);
-  }
-  tellHarness("effect", 0, channel ? { port: channelPort2(channel) } : undefined);
+    tellHarness({ type: "effect", payload: 0, port: far }, [far]);
+  } else tellHarness({ type: "effect", payload: 0 });
   return { __proto__: null, next: () => new Promise((resolve) => { asked = resolve; give(); }) };
 }

@@ -7,8 +7,8 @@
   const {
     Map, Promise, bufferByteLength, clock, createHtmlElement, documentBody, elementAppend,
     elementSetAttribute, firstKey, firstOf, frameContentWindow, freeze, getOwnPropertyDescriptor, htmlStyle, isSafeInteger,
-    keys, lastKey, listForEach, listPush, messageData, messageOrigin, messageSource, min, now, portPostMessage, postMessage, quietly, random, sequence, setFrameAllow, setFrameSrc,
-    setTimeout, styleSetProperty, targetAddEventListener, wait,
+    keys, lastKey, listForEach, listPush, messageData, messageOrigin, messageSource, min, now, portPostMessage, postMessage,
+    quietly, random, sequence, setFrameAllow, setFrameSrc, setTimeout, styleSetProperty, targetAddEventListener, wait,
   } = natives;
   const REPLIES = {
     __proto__: null,
@@ -125,7 +125,8 @@
     countMessage("malformed");
     const id = firstKey(pending);
     if (pending.size !== 1 || pending.get(id).type !== "capabilities/call") return;
-    const message = "the answer holds what another origin may not have (a file handle, a WebAssembly module); answer plain data, buffers and Blobs only";
+    const message = "the answer holds what another origin may not have (a file handle, a WebAssembly module); answer plain " +
+      "data, buffers and Blobs only";
     finish(id, { success: false, error: { code: "OPERATION_FAILED", message, retryable: false } }, "late");
   });
 
