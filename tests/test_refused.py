@@ -153,15 +153,22 @@ async def test_unusable_setting_of_environment_is_named(
     assert "my-secret" not in failed.value.message
 
 
-@pytest.mark.parametrize("address", ["mcp+http://localhost:9/mcp", "ws://localhost:9/abp"])
+@pytest.mark.parametrize(
+    ("address", "setting"),
+    [
+        ("mcp+http://localhost:9/mcp", "http_proxy"),
+        ("ws://localhost:9/abp", "http_proxy"),
+        ("ws://localhost:9/abp", "https_proxy"),
+    ],
+)
 @pytest.mark.parametrize("no_proxy", ["", "localhost"])
 async def test_failed_connection_through_proxy_names_its_setting(
-    address: str, no_proxy: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
+    address: str, setting: str, no_proxy: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(variable, raising=False)
         monkeypatch.delenv(variable.upper(), raising=False)
-    monkeypatch.setenv("http_proxy", f"http://me:my-secret@127.0.0.1:{silent_port}")
+    monkeypatch.setenv(setting, f"http://me:my-secret@127.0.0.1:{silent_port}")
     monkeypatch.setenv("no_proxy", no_proxy)
     with pytest.raises(ConnectFailed) as failed:
         async with connect(address, store="memory:", timeout=20):

@@ -199,8 +199,9 @@ def proxy_advice(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return ""
-    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-    has_proxy = not getproxies().keys().isdisjoint((parts.scheme, scheme, "all"))
+    # For a WebSocket without TLS a proxy for HTTPS is preferred (RFC 6455).
+    other_schemes = {"ws": ("https", "http"), "wss": ("https",)}.get(parts.scheme, ())
+    has_proxy = not getproxies().keys().isdisjoint((parts.scheme, *other_schemes, "all"))
     if not has_proxy or not parts.hostname or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return ""
     return f"; the environment has a proxy for it: add {parts.hostname} to NO_PROXY if it needs none"
