@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.held import bytes_held_after
 from tests.support.mcp_servers import FOLDER, target
 from tests.surfaces.proxy.test_stdio import alive
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
@@ -68,6 +69,13 @@ async def test_a_message_over_a_lowered_limit_fails_its_call(tmp_path: Path, mon
             with pytest.raises(TooLarge, match="over the limit of 10,000,000 bytes"):
                 await app.call(tool, timeout=30)
             assert words(await app.call("fine")) == "fine"
+
+
+async def test_large_messages_are_not_kept_until_the_next_ones(tmp_path: Path) -> None:
+    async with connect(target("large"), store=tmp_path) as app:
+        answer = {"content": [{"type": "image", "mimeType": "image/png", "data": f"@base64:{1 << 21}"}]}
+        assert await bytes_held_after(app, "give", {"result": answer}) < 1 << 20
+        assert await bytes_held_after(app, "take", {"text": "x" * (2 << 20)}) < 1 << 20
 
 
 async def test_failing_reader_or_writer_fails_only_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

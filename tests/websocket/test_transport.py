@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import ssl
@@ -19,6 +20,7 @@ import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
+from tests.support.held import bytes_held_after
 from tests.support.rows import each_row
 from transports import (
     CallTimeout,
@@ -342,6 +344,16 @@ async def test_non_websocket_addresses_are_explained() -> None:
     for host in ("127.0.0.1", "localhost"):
         with pytest.raises(ConnectFailed, match=f"ws://{host}:9/: nothing listens there; start the app"):
             await connect(f"ws://{host}:9/", store="none:")
+
+
+async def test_large_answer_is_not_kept_until_the_next_message(tmp_path: Path) -> None:
+    content = {"content": base64.b64encode(bytes(1 << 21)).decode(), "encoding": "base64", "mimeType": "a/b"}
+
+    async def answer_file(socket: ServerConnection, request: dict[str, Any]) -> None:
+        await ok(socket, request, {"file": content})
+
+    async with running(answer_file) as server, connect(server.url, store=tmp_path) as app:
+        assert await bytes_held_after(app, "x", {}) < 1 << 20
 
 
 @pytest.mark.load

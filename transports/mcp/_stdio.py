@@ -16,6 +16,7 @@ import subprocess
 import threading
 import time
 from codecs import BOM_UTF8
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from functools import cached_property
 
@@ -136,8 +137,10 @@ async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> Async
     ending = start_task(end_stdout(process, stdout))
     try:
         while chunk := await stdout.read(CHUNK_BYTES):
-            for line in reader.feed(chunk):
-                yield line
+            waiting = deque(reader.feed(chunk))
+            while waiting:
+                # Without a name, which would keep a large line in memory until the next one.
+                yield waiting.popleft()
         for line in reader.flush():
             yield line
     finally:

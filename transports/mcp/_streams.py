@@ -702,6 +702,8 @@ async def _read_stdout(
                     await received.send(message)
                 elif isinstance(line, bytes):
                     stderr.add(line + b"\n")
+                # They may be large, and the next line may come late.
+                del line, message
         on_exit()
 
 
@@ -724,3 +726,5 @@ async def _write_stdin(
                 continue
             process.stdin.write(line)
             await process.stdin.drain()
+            # They may be large, and the next message may come late.
+            del line, message

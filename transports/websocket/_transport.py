@@ -439,8 +439,8 @@ class WebSocketTransport(Transport):
         """Returns the error that ended the connection."""
         try:
             while True:
-                data, is_text = await connection.receive()
-                await self._handle_large(data, is_text)
+                # Without a name, which would keep a large message in memory until the next one.
+                await self._handle_large(*await connection.receive())
         except ConnectionClosed as closed:
             self._note_refusal(closed)
             if self._refusal is not None:

@@ -70,6 +70,7 @@ class ProcessServer:
         async with aclosing(lines_of(self._process, MAX_BYTES)) as lines:
             async for line in lines:
                 await deliver(line)
+                del line  # it may be large, and the next one may come late
         logger.info("%s", self.reason())
 
     async def send(self, line: bytes) -> None:
