@@ -258,6 +258,16 @@ async def test_server_inherits_proxies_and_certificates_only(monkeypatch: pytest
         await connect(f"mcp+stdio:{shlex.join([sys.executable, '-c', script])}", store="memory:")
 
 
+async def test_last_words_of_servers_that_end_together_are_shown() -> None:
+    command = shlex.join([sys.executable, "-c", "import sys; sys.exit('out of cheese')"])
+
+    async def connect_once() -> None:
+        with pytest.raises(ConnectFailed, match="it said: out of cheese"):
+            await connect(f"mcp+stdio:{command}", store="memory:")
+
+    await asyncio.gather(*(connect_once() for _ in range(12)))
+
+
 async def test_password_in_the_address_of_a_database_is_not_shown() -> None:
     script = "import sys; sys.exit(f'cannot open {sys.argv[1]}: wrong password pa55-word')"
     command = shlex.join([sys.executable, "-c", script, "--url=postgresql://user:pa55-word@db.example/sales"])

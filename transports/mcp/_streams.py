@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias, get_args
@@ -649,7 +649,9 @@ async def stdio_streams(
     assert process.stderr is not None
     closing = False
 
-    def report_exit() -> None:
+    async def report_exit() -> None:
+        # What it wrote last may not be read yet. A process that it has started may hold the pipe open.
+        await asyncio.wait((reading_stderr,), timeout=0.5)
         # A server that ends because it was asked to is not lost.
         if not closing:
             on_exit(exit_reason(server, process, stderr.summary()))
@@ -662,10 +664,11 @@ async def stdio_streams(
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
     # The streams are closed however the block ends, a second cancellation included.
     with received, incoming, outgoing, waiting:
+        reading_stderr = start_task(stderr.read(process.stderr), report_break)
         tasks = [
+            reading_stderr,
             start_task(_read_stdout(process, max_bytes, received, stderr, report_exit), report_break),
             start_task(_write_stdin(process, waiting, received), report_break),
-            start_task(stderr.read(process.stderr), report_break),
         ]
         try:
             yield incoming, outgoing
@@ -689,7 +692,7 @@ async def _read_stdout(
     max_bytes: int,
     received: MemoryObjectSendStream[SessionMessage | Exception],
     stderr: Stderr,
-    on_exit: Callable[[], None],
+    on_exit: Callable[[], Awaitable[None]],
 ) -> None:
     """Lines that are not messages go to ``stderr``."""
     reader = MessageReader(max_bytes)
@@ -704,7 +707,7 @@ async def _read_stdout(
                     stderr.add(line + b"\n")
                 # They may be large, and the next line may come late.
                 del line, message
-        on_exit()
+        await on_exit()
 
 
 async def _write_stdin(
