@@ -61,7 +61,7 @@ def require_plain_function(name: str, callback: object) -> None:
 
 
 def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorate a public function that returns an awaitable: its arguments are checked (:func:`checked`), an
+    """Decorate a public function that returns an awaitable: its arguments are checked (:func:`validate_arguments`), an
     :class:`ABPError` gets a short traceback, and a cancellation gets none, unless code of the caller is
     in it. The whole traceback is logged at the level DEBUG of the logger ``transports``. Other exceptions are faults of
     this library or of a callback, and keep their tracebacks."""
