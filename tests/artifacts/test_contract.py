@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -656,6 +657,24 @@ async def test_unloggable_actions_are_not_performed(opened: Open, tmp_path: Path
                 await work
     assert victim.read_text() == "precious"
     assert sha(b"x") not in {one.sha256 for one in await opened().list()}
+
+
+async def test_audit_log_that_cannot_be_closed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    store = open_store("memory:", audit=log)
+    await store.put_bytes(PDF)
+    close = os.close
+
+    def failing(fd: int) -> None:
+        is_log = os.fstat(fd).st_ino == log.stat().st_ino
+        close(fd)
+        if is_log:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", failing)
+        with pytest.raises(StoreError, match="cannot write the audit log"):
+            await store.put_bytes(b"other")
 
 
 SHARED_LOG = """

@@ -9,8 +9,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -352,6 +353,56 @@ async def test_failed_fsync_keeps_existing_artifact(
     assert Path(str(now.path)).name == now.filename == ("two.pdf" if step == 6 else "one.pdf")  # the last is after it
     await store.delete(ref.id)
     assert_empty(store.root)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows makes no links")
+async def test_content_that_cannot_be_closed_is_not_stored(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems report only at the end what they could not write."""
+    await store.delete((await store.put_bytes(PDF)).id)  # all folders are made
+    link = os.link
+
+    def link_and_break(source: str, target: str, **options: Any) -> None:
+        link(source, target, **options)
+        inode = os.stat(source, dir_fd=options["src_dir_fd"]).st_ino
+        descriptors = [fd for fd in range(256) if is_open_as(fd, inode)]
+        assert descriptors
+        for fd in descriptors:
+            os.close(fd)
+
+    async with store.stage() as staged:
+        await staged.write(PDF)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", link_and_break)
+            with pytest.raises(StoreError):
+                await staged.commit()
+        assert visible(store.root) == inner(store.root, "blobs") == inner(store.root, "meta") == []
+        ref = await staged.commit()
+    assert await store.get(ref.id) == PDF
+
+
+def is_open_as(fd: int, inode: int) -> bool:
+    with suppress(OSError):
+        return os.fstat(fd).st_ino == inode
+    return False
+
+
+@pytest.mark.parametrize("call", ["unlink", "close"])
+async def test_error_after_commit_does_not_fail_it(
+    call: str, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(os, call)
+    failed = []
+
+    def failing(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
+        if inner(root, "meta"):
+            failed.append(arguments)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        ref = await store.put_bytes(PDF)
+    assert failed and await store.get(ref.id) == PDF
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])

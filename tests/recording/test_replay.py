@@ -535,6 +535,36 @@ async def test_recordings_need_no_file_system_with_locks(file: Path, monkeypatch
         assert (await app.call("shout", {"text": "a"})).data == {"text": "A"}
 
 
+async def test_recording_on_full_disk_is_an_error_and_keeps_whole_lines(recorded: Make, file: Path) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with recorded() as app:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 100, limits[1]))
+        try:
+            with pytest.raises(StoreError, match="cannot write the recording"):
+                await app.call("shout", {"text": "a" * 1000})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        await app.call("shout", {"text": "b"})
+    assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+async def test_last_line_that_finds_no_room_is_an_error(recorded: Make, file: Path) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    async with recorded():
+        opened = file.read_bytes()
+    *closing, closed = file.read_bytes()[len(opened) :].splitlines(keepends=True)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(StoreError, match="cannot write the recording"):
+            async with recorded():
+                # The half of the last line finds room.
+                room = sum(map(len, closing)) + len(closed) // 2
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + room, limits[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 # --- files that are something else ------------------------------------------------------------------------------------
 
 

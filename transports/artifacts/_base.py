@@ -263,7 +263,7 @@ class AuditLog:
 
     def check(self) -> None:
         """Raise :class:`~transports.errors.StoreError` if the file cannot be opened to append. Creates it."""
-        os.close(self._open_log())
+        self._append(b"")
 
     def write(self, action: str, who: Scope, **facts: object) -> None:
         """Append one line. ``who`` is the scope that acted; ``facts`` are JSON values, and ``None`` is left out."""
@@ -275,25 +275,23 @@ class AuditLog:
         }
         line |= {name: value for name, value in facts.items() if value is not None}
         data = json.dumps(line, ensure_ascii=True).encode() + b"\n"
-        fd = self._open_log()
-        try:
-            written = os.write(fd, data)
-        except OSError as error:
-            raise self._audit_error(error.strerror or str(error)) from error
-        finally:
-            os.close(fd)
-        if written != len(data):
-            raise self._audit_error("no space is left")
+        self._append(data)
 
-    def _open_log(self) -> int:
-        # The log is opened for each line, so that a rotated log does not go on growing unseen.
+    def _append(self, data: bytes) -> None:
         try:
-            return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            # The log is opened for each line, so that a rotated log does not go on growing unseen.
+            fd = open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            try:
+                written = os.write(fd, data)
+            finally:
+                os.close(fd)
         except OSError as error:
             reason = error.strerror or str(error)
             if self.path.is_symlink():
                 reason = "it is a symlink, which is not followed"
             raise self._audit_error(reason) from error
+        if written != len(data):
+            raise self._audit_error("no space is left")
 
     def _audit_error(self, reason: str) -> StoreError:
         return StoreError(f"cannot write the audit log {self.path}: {reason}; name another file with ABP_AUDIT_LOG")

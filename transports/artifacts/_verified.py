@@ -285,16 +285,11 @@ async def export_stream(chunks: AsyncGenerator[bytes, None], file: ExportFile) -
 
 def export_local_file(source: Path, file: ExportFile) -> Path:
     """Return the path; it blocks. Nothing stays on the disk after an error."""
-    with map_os_errors("read an artifact", source.parent):
-        source_file = open_regular(source)
-    with source_file, closing(file):
+    with map_os_errors("read an artifact", source.parent), open_regular(source) as source_file, closing(file):
         file.open()
-        while True:
-            with map_os_errors("read an artifact", source.parent):
-                chunk = source_file.read(PIECE)
-            if not chunk:
-                return file.commit()
+        while chunk := source_file.read(PIECE):
             file.write(chunk)
+        return file.commit()
 
 
 def _damage_error(ref: Described) -> Corrupt:

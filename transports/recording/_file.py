@@ -325,7 +325,13 @@ class Writer:
             fields["does"] = line.does
         data = encode_json(fields) + b"\n"
         with _map_os_errors(self._path.parent):
-            self._file.write(data)
+            end = os.fstat(self._file.fileno()).st_size
+            try:
+                write_all(self._file.fileno(), memoryview(data))
+            except OSError:
+                # Otherwise the next line would be joined to a part of this one.
+                self._file.truncate(end)
+                raise
 
     def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
         """Returns the SHA-256. Equal content is stored once."""
@@ -349,7 +355,8 @@ class Writer:
         if not self._file.closed:
             with contextlib.suppress(OSError):
                 unlock(self._file.fileno())
-        self._file.close()
+        with _map_os_errors(self._path.parent):
+            self._file.close()
 
 
 class Reader:

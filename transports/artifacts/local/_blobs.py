@@ -56,8 +56,7 @@ class BlobStore:
     def publish(
         self, folders: StoreFolders, staged: str, file: FileIO, description: Description, scope: Scope
     ) -> Metadata:
-        """``file`` is the staged one, open and synced; it is closed before it has to be renamed. After an error only
-        that file is left."""
+        """``file`` is the staged one, open and synced; it is closed. After an error only that file is left."""
         digest = description.sha256
         durable = description.durability == "disk"
         with self._tree.lock(folders, digest) as lock, ExitStack() as undo:
@@ -65,6 +64,8 @@ class BlobStore:
 
             commit = _Commit(folders, undo, staged, digest, durable)
             commit.link_blob(file)
+            # While an error still takes the link back: some file systems report only here what they could not write.
+            file.close()
             names = commit.ensure_name(description, previous)
             if durable:
                 folders.root.sync()
@@ -74,18 +75,17 @@ class BlobStore:
                 # Before the id exists: a process that knows other ids must never miss it.
                 _renew_state(lock)
             commit.write_metadata(metadata, replaces_old=previous is not None)
-            # The artifact exists now: no step is taken back any more.
+            # The artifact exists now: no step is taken back any more, and no error may say otherwise.
             undo.pop_all()
+            with suppress(OSError):
+                if self._index.live:
+                    status = folders.meta.file_status(f"{key}.json")
+                    if status is not None:
+                        self._index.put([(metadata, status.st_ino)])
 
-            if self._index.live:
-                status = folders.meta.file_status(f"{key}.json")
-                if status is not None:
-                    self._index.put([(metadata, status.st_ino)])
-
-            file.close()
-            if commit.has_intent:
-                folders.staging.discard(commit.intent)
-            folders.staging.discard(staged)
+                if commit.has_intent:
+                    folders.staging.discard(commit.intent)
+                folders.staging.discard(staged)
         return metadata
 
     def remove(self, key: str, stored: float | None = None) -> bool:

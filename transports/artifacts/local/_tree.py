@@ -268,7 +268,9 @@ class Tree:
                 pause = min(pause * 1.5, 0.02)
             yield fd
         finally:
-            os.close(fd)
+            # The lock is freed even after an error.
+            with suppress(OSError):
+                os.close(fd)
 
     @contextmanager
     def locked(self, digest: str) -> Iterator[StoreFolders]:
