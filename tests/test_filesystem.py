@@ -74,7 +74,7 @@ async def test_fsspec_reads_lists_and_describes_files_of_any_store(store: Artifa
 async def test_missing_artifact_raises_file_not_found(store: ArtifactStore) -> None:
     files = fsspec.filesystem("artifact", store=store)
     for work in (files.info, files.open, files.ls, files.cat_file):
-        with pytest.raises(FileNotFoundError, match="there is no artifact 'nothing_000000000000'"):
+        with pytest.raises(FileNotFoundError, match="no artifact 'nothing_000000000000'"):
             work("artifact://nothing_000000000000")
     assert not files.exists("artifact://../../etc/passwd") and files.ls("") == []
 

@@ -87,7 +87,7 @@ async def test_unresolvable_host_does_not_start_browser(
     browser.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nsleep 60\n")
     browser.chmod(0o700)
     monkeypatch.setenv("ABP_BROWSER", str(browser))
-    with pytest.raises(ConnectFailed, match=r"nosuch\.invalid/: the host name is not known; correct the address"):
+    with pytest.raises(ConnectFailed, match=r"nosuch\.invalid/: unknown host name; correct the address"):
         async with connect(unknown_host, store="memory:", timeout=20):
             pass
     assert not (tmp_path / "started").exists()
@@ -98,7 +98,7 @@ async def test_a_websocket_of_an_unknown_host_is_told_apart_from_an_app_that_is_
     with pytest.raises(ConnectFailed) as failed:
         async with connect(address, store="memory:", timeout=20):
             pass
-    assert failed.value.message == f"cannot connect to {address}: the host name is not known; correct the address"
+    assert failed.value.message == f"cannot connect to {address}: unknown host name; correct the address"
 
 
 async def test_dns_is_not_checked_if_browser_may_use_proxy(unknown_host: str, monkeypatch: pytest.MonkeyPatch) -> None:

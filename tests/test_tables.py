@@ -151,7 +151,7 @@ async def test_table_picks_only_table_or_named_file(tmp_path: Path) -> None:
     assert both.table("other").column_names == ["b"]
     with pytest.raises(UsageError, match="there are 3 artifacts; name one by its place"):
         both.table()
-    with pytest.raises(UsageError, match="there is no artifact at 'nowhere'"):
+    with pytest.raises(UsageError, match="no artifact at 'nowhere'"):
         both.table("nowhere")
     with pytest.raises(NotATable):
         both.table("report")

@@ -166,7 +166,7 @@ class Calls:
         if capability is None:
             group = str(name).split(".", maxsplit=1)[0]
             alternatives = [other for other in self.capabilities if other.split(".", maxsplit=1)[0] == group][:10]
-            raise AbpError("UNKNOWN_CAPABILITY", f"there is no capability '{name}'", alternatives=alternatives)
+            raise AbpError("UNKNOWN_CAPABILITY", f"unknown capability '{name}'", alternatives=alternatives)
         values = {} if params is None else params
         validate_params(values, capability.definition.get("inputSchema", {}))
         return await capability.handler(values, context)

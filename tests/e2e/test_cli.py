@@ -265,7 +265,7 @@ BYTES = bytes(range(256)) * 5000
 def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     assert quick("artifacts", "list", "--json").document == {"success": True, "artifacts": []}
     empty = quick("artifacts", "list")
-    assert empty.status == 0 and empty.out == b"" and "there are no artifacts in file://" in empty.complaint
+    assert empty.status == 0 and empty.out == b"" and "no artifacts in file://" in empty.complaint
     ref = abp.put(BYTES, filename="data.bin", meta={"capability": "file.generate"})
     other = abp.put(b"{}", filename="other.json")
 

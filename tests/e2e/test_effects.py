@@ -453,7 +453,7 @@ async def test_late_or_aborted_download_is_a_warning(connected: Connect) -> None
     async with connected() as app:
         cut = "/faults/short/100000/0/cut.bin?cut=1&delta=50000"
         result = await ui(app, {"kind": "download", "url": cut, "filename": "cut.bin"})
-        assert result.warnings == ("the app's download 'cut.bin': the browser broke it off",)
+        assert result.warnings == ("the app's download 'cut.bin': the browser interrupted it",)
         assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
         started = time.monotonic()
         endless = "/faults/long/1000/0/endless.bin?endless=1"
@@ -804,7 +804,7 @@ async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(
                 assert kinds(result.effects) == ["filechooser"] * 60
             for step, lost in (
                 ("print", ()),
-                ("share", ("what the app shared (300,000 bytes) is too long to be kept; let the app answer it",)),
+                ("share", ("what the app shared (300,000 bytes) is too long to be kept; have the app return it",)),
                 ("inner", ("the app printed a frame, which makes no PDF",)),
                 ("blank", () if free else (UNOPENED,)),
             ):

@@ -71,11 +71,11 @@ async def test_deletion_asks_for_confirmation_and_lost_links_open_the_gallery(sh
     stored = (await gallery.ask("GET", "artifacts"))["artifacts"]
     assert [meta["filename"] for meta in stored] == ["one.txt"]
     await page.goto(f"{gallery.url}#artifact={deleted['id']}")
-    await expect(page.locator(".notice")).to_contain_text("there is no artifact")
+    await expect(page.locator(".notice")).to_contain_text("no artifact")
     # A link that was cut within a character. Not reloaded: that would interrupt what the page loads.
     await page.goto("about:blank")
     await page.goto(f"{gallery.url}#artifact=%E6%97")
-    await expect(page.locator(".notice")).to_contain_text("there is no artifact")
+    await expect(page.locator(".notice")).to_contain_text("no artifact")
 
 
 async def test_details_link_versions_and_show_source_and_scope(shared: tuple[Gallery, Page]) -> None:

@@ -415,7 +415,7 @@ async def test_window_with_blob_that_the_page_does_not_have_is_a_warning(app: Se
     """
     result = await run(app, script)
     assert await contents(app, result) == []
-    assert result.warnings == ("the content of a window: the page no longer has it; let the app download or answer it",)
+    assert result.warnings == ("the content of a window: the page no longer has it; have the app download or return it",)
 
 
 CLICK = """
@@ -549,7 +549,7 @@ async def test_window_download_belongs_to_call_that_opened_it(app: Session, name
 async def test_content_written_into_a_blank_window_is_a_warning(app: Session) -> None:
     pdf = "<iframe src='data:application/pdf;base64,JVBERi0='></iframe>"  # as jsPDF's "dataurlnewwindow" does
     result = await run(app, f'window.open().document.write("{pdf}");')
-    assert result.warnings == ("what the app wrote into a blank window is not kept; let the app download or answer it",)
+    assert result.warnings == ("what the app wrote into a blank window is not kept; have the app download or return it",)
     shown_for_a_while = 'const w = window.open(); w.document.write("<p>Wait"); await wait(200); w.close();'
     assert (await run(app, shown_for_a_while)).warnings == ()
 
@@ -660,5 +660,5 @@ async def test_files_after_the_last_call_are_counted_in_the_log(app: Session, ca
                 break
     await app.aclose()
     assert [record.getMessage() for record in caplog.records if record.name == "transports.playwright"] == [
-        "files that the app made after its last call are lost: 1; let its handler await them"
+        "files that the app made after its last call are lost: 1; have its handler await them"
     ]

@@ -76,9 +76,9 @@ async def test_output_of_a_lost_page_is_not_promised_for_later() -> None:
     effects = EffectTracker(lost, lambda _: None, _release)
     call, reply = effects.begin_call("one"), Message("capabilities/call-result", {"success": True})
     effects.add_output(call, _endless(), "the app's file")
-    loop.call_later(0.01, lost.set_result, BrowserCrashed("the browser is gone"))
+    loop.call_later(0.01, lost.set_result, BrowserCrashed("the browser has ended"))
     await effects.add_to_reply(call, reply, timeout=20)
-    assert reply.warnings == ("the app's file is lost: the browser is gone",)
+    assert reply.warnings == ("the app's file is lost: the browser has ended",)
     await effects.aclose()
 
 

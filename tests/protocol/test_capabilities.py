@@ -48,7 +48,7 @@ def test_unknown_name_error_lists_similar_names() -> None:
     for name, end in (("export.pfd", "; did you mean export.pdf?"), ("x", "; the app has export.pdf, save")):
         with pytest.raises(KeyError) as unknown:
             known[name]
-        assert unknown.value.args == (f"there is no capability {name!r}{end}",)
+        assert unknown.value.args == (f"unknown capability {name!r}{end}",)
     with pytest.raises(CapabilityError) as raised:
         find_capability("Editor", "export.pfd", known)
     error = raised.value

@@ -164,7 +164,7 @@ def test_binary_in_error_details_is_described_not_embedded() -> None:
         "page": 3,
         "screenshot": {"mimeType": "image/png", "size": 8},
         "held": {"mimeType": None, "size": 5},
-        "lost": {"error": "the app answered content that cannot be read: detached"},
+        "lost": {"error": "the app returned content that cannot be read: detached"},
     }
     assert details(b"abc") == {"mimeType": None, "size": None}
     deep: object = 1

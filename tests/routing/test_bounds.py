@@ -146,7 +146,7 @@ def test_out_of_range_limit_raises_usage_error(
 @pytest.mark.parametrize(("count", "more"), [(20, "'p19'"), (21, "'p19' and 1 more")])
 def test_missing_artifact_error_lists_at_most_20_places(count: int, more: str) -> None:
     result = Result("x", None, {f"p{n}": ref(n) for n in range(count)})
-    with pytest.raises(UsageError, match="there is no artifact at 'p'; ") as caught:
+    with pytest.raises(UsageError, match="no artifact at 'p'; ") as caught:
         result.artifact("p")
     assert caught.value.message.endswith(more) and caught.value.details["places"] == [*result.artifacts]
 

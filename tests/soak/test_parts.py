@@ -36,7 +36,7 @@ async def test_calls_have_one_outcome_and_unexpected_errors_are_problems() -> No
     async with record.call("page"):
         pass
     async with record.call("page"):
-        raise Disconnected("the browser is gone")
+        raise Disconnected("the browser has ended")
     record.check()
     assert record.outcomes == {("page", RESULT): 1, ("page", "DISCONNECTED"): 1} and record.problems == []
     for error in (ValueError("foreign"), Corrupt("another file"), AssertionError("wrong")):

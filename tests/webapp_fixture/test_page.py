@@ -47,7 +47,7 @@ async def test_listed_capabilities_match_manifest(app: App, http: aiohttp.Client
     (chart,) = [capability for capability in listed if capability["name"] == "chart.render"]
     declared = {name: chart[name] for name in ("available", "requirements", "features")}
     assert supported == {"supported": True, **declared}
-    assert unknown == {"supported": False, "available": False, "reason": "there is no capability x"}
+    assert unknown == {"supported": False, "available": False, "reason": "unknown capability x"}
 
 
 @each_row(

@@ -63,7 +63,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise UsageError(f"{os.fspath(path)!r}: there is no such home folder; write the whole path") from None
+        raise UsageError(f"{os.fspath(path)!r}: unknown home folder; write the whole path") from None
 
 
 def user_folder(find: Callable[[], Path]) -> Path:

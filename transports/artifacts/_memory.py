@@ -309,7 +309,7 @@ class NoneStore(ArtifactStore):
 
 def _not_kept(artifact_id: str) -> ArtifactNotFound:
     return ArtifactNotFound(
-        f"artifact {artifact_id[:200]!r} was not kept: there is no artifact store; "
+        f"artifact {artifact_id[:200]!r} was not kept: no artifact store; "
         f"set {spelled('store=')} or ABP_STORE to a folder"
     )
 

@@ -450,7 +450,7 @@ def digest_prefix(key: str) -> str:
 def not_found(artifact_id: str) -> ArtifactNotFound:
     """Return the error for an id that is unknown, expired or of another scope; a caller must not learn which."""
     display_id = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
-    return ArtifactNotFound(f"there is no artifact {display_id!r} in this store", details={"id": display_id})
+    return ArtifactNotFound(f"no artifact {display_id!r} in this store", details={"id": display_id})
 
 
 def damaged(ref: ArtifactRef, reason: str) -> Corrupt:

@@ -585,5 +585,5 @@ def _disconnection(connection: Connection, code: int, text: str) -> Disconnected
     is_unsent = text == SESSION_EXPIRED or (has_close_code and text.startswith(UNREACHED))
     if not (is_closed or is_unsent):
         return None
-    connection.mark_lost(f"{connection.server} is gone ({text})")
+    connection.mark_lost(f"the connection to {connection.server} was lost ({text})")
     return Disconnected(connection.lost.result(), sent=False if is_unsent else None)

@@ -439,7 +439,7 @@ class PageAgent(Agent):
 
     @listener
     def on_disconnect(self, _: object) -> None:
-        self.mark_lost(BrowserCrashed("the browser is gone"))
+        self.mark_lost(BrowserCrashed("the browser has ended"))
 
     @listener
     def _on_close(self, _: Page) -> None:
@@ -487,7 +487,7 @@ class PageAgent(Agent):
             raise self._map_error(error) from None
         except Exception as error:
             if "Connection closed while reading from the driver" in str(error):
-                self.mark_lost(BrowserCrashed("the browser's driver is gone"))
+                self.mark_lost(BrowserCrashed("the browser's driver has ended"))
             if self.lost.done():
                 raise self.loss_error() from None
             raise
@@ -511,6 +511,6 @@ class PageAgent(Agent):
             return lost
         if any(text in message for text in _CLOSED_MESSAGES):
             # No event has reported the end, so the driver, which sends them, has died.
-            self.mark_lost(BrowserCrashed("the browser's driver is gone"))
+            self.mark_lost(BrowserCrashed("the browser's driver has ended"))
             return self.loss_error()
         return TransportError(f"the browser refused: {message}")

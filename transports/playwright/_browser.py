@@ -325,7 +325,7 @@ class Browser(OpenedHere):
         has_display = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
         if not self._headless and not has_display:
             headless = spelled("leave headless=True")
-            raise BrowserNotFound(f"there is no display for a browser window; unset ABP_HEADLESS, or {headless}")
+            raise BrowserNotFound(f"no display for a browser window; unset ABP_HEADLESS, or {headless}")
         self._display_name = choice.path
         return choice
 

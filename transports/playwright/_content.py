@@ -263,7 +263,7 @@ class Ladder:
                     )
                 except ProtocolError as error:
                     # The file behind a File or Blob has changed or is gone.
-                    raise UnsupportedBinary(f"the app answered content that cannot be read: {error.message}") from None
+                    raise UnsupportedBinary(f"the app returned content that cannot be read: {error.message}") from None
                 # Base64 writes 4 characters for every 3 bytes, and for a shorter last group. More is not our slice.
                 max_length = (end - start + 2) // 3 * 4
                 if len(text) > max_length:

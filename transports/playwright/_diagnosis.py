@@ -43,7 +43,7 @@ _UPGRADE = 426
 #: Reasons of a failed navigation, with advice, by Chromium's ``net::ERR_…`` code.
 _REASONS = {
     "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
-    "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
+    "ERR_NAME_NOT_RESOLVED": "unknown host name; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
     "ERR_CERT": "its certificate is not trusted; have this system trust it",
     "ERR_SSL_PROTOCOL_ERROR": "the server does not speak TLS; try http://, or fix its TLS",

@@ -602,7 +602,7 @@ class AppDownloads:
             end.set_result(Path(event.get("filePath") or folder / guid))
         elif event["state"] == "canceled":
             self._sizes.pop(guid)
-            end.set_exception(TransportError("the browser broke it off"))
+            end.set_exception(TransportError("the browser interrupted it"))
         else:
             excess = self._excess_error(event)
             if excess is not None:
@@ -638,7 +638,7 @@ class AppDownloads:
             size = (self.folder / guid).stat().st_size
         except FileNotFoundError:
             raise TransportError(
-                "the browser saved it where this program does not see it, as a snap does; let the app answer it, or "
+                "the browser saved it where this program does not see it, as a snap does; have the app return it, or "
                 "take a browser that is installed otherwise"
             ) from None
         del self._running[guid]

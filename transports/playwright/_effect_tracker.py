@@ -228,7 +228,7 @@ class EffectTracker:
     async def aclose(self) -> None:
         lost = len(self.unattributed.outputs) + self._discarded
         if lost:
-            logger.warning("files that the app made after its last call are lost: %d; let its handler await them", lost)
+            logger.warning("files that the app made after its last call are lost: %d; have its handler await them", lost)
 
         for task in tuple(self._tasks):
             task.cancel()
@@ -318,7 +318,7 @@ class EffectTracker:
         unbegun = [effect for effect in call.expected if effect.is_counted and not effect.wait]
         counts = {
             "windows were too many and were closed at once": call.refused,
-            "downloads were too many for one call and are lost; let the app make fewer": call.dropped,
+            "downloads were too many for one call and are lost; have the app make fewer": call.dropped,
             "windows did not open in time: the browser refuses them, or their server is slow; then a file that one "
             "shows comes with a later call": len(unopened),
             "downloads had not begun in time; they come with later calls, so allow more time": len(postponed),
@@ -722,13 +722,13 @@ class Windows:
         text = await self._agent.invoke("blobOfUrl", url, timeout=LOAD_TIMEOUT, returns=str)
         blobs = parse_json(text, list[Held], "the content of a window")
         if not blobs:
-            raise TransportError("the page no longer has it; let the app download or answer it")
+            raise TransportError("the page no longer has it; have the app download or return it")
         blob = blobs[0]
         return BinaryData(Handle(f"{HELD}{blob.id}", blob.size), blob.type or None)
 
     async def _save_shown_pdf(self, window: Window) -> BinaryData:
         """Let the viewer save the PDF from its cache: an answer to a form cannot be requested again."""
-        failure = TransportError("the browser did not hand it over; let the app download or answer it")
+        failure = TransportError("the browser did not hand it over; have the app download or return it")
         if self.take_pdf is None:
             raise failure
         with contextlib.suppress(Error, TimeoutError):

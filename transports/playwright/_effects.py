@@ -222,7 +222,7 @@ class PageEffects:
                 warning = f"a window at {address} was not ready in time; a file that it shows comes with a later call"
                 reply.warnings = (*reply.warnings, warning)
             elif window.is_written:
-                warning = "what the app wrote into a blank window is not kept; let the app download or answer it"
+                warning = "what the app wrote into a blank window is not kept; have the app download or return it"
                 reply.warnings = (*reply.warnings, warning)
 
     def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
@@ -263,7 +263,7 @@ class PageEffects:
         elif url.startswith("data:"):
             self.tracker.add_output(call, _decode_pdf(url), "the PDF of a frame")
         else:
-            self.tracker.warn(call, f"the PDF of a frame ({address}) is not kept; let the app download or answer it")
+            self.tracker.warn(call, f"the PDF of a frame ({address}) is not kept; have the app download or return it")
 
     def _on_loaded(self, frame: str) -> None:
         effect = self.tracker.find_expected(frame)
@@ -347,7 +347,7 @@ class PageEffects:
             data = BinaryData(content, written.type or None, None, written.name or None)
             self.tracker.add_content(call, data, what, is_late=is_late)
         elif is_recorded:
-            self.tracker.warn(call, f"{what} ({written.size:,} bytes) is too long to be kept; let the app answer it")
+            self.tracker.warn(call, f"{what} ({written.size:,} bytes) is too long to be kept; have the app return it")
         elif isinstance(content, Handle):
             # An effect that is not recorded has no output, so the page need not hold the content.
             self.tracker.spawn(self._release(content))
@@ -415,7 +415,7 @@ class PageEffects:
         is_recorded = self.tracker.record(call, "download", detail)
         what = f"the app's download {name[:80]!r}"
         if self._app_downloads is None:
-            self.tracker.warn(call, f"{what} went where the browser saves its files, not here; let the app answer it")
+            self.tracker.warn(call, f"{what} went where the browser saves its files, not here; have the app return it")
         elif is_recorded:
             work = self._wait_for_download(guid, name, detail)
             cancel = partial(self._app_downloads.cancel, guid)
@@ -441,12 +441,12 @@ class PageEffects:
         assert self._app_downloads is not None
         if not await in_thread(_is_pdf, self._app_downloads.folder / guid):
             self._app_downloads.remove(guid)
-            raise TransportError("its server answered something else to a second request; let the app download it")
+            raise TransportError("its server answered something else to a second request; have the app download it")
         return replace(content, mime_type="application/pdf")
 
     async def save(self, handle: Handle, path: Path) -> None:
         if self._app_downloads is None:
-            raise TransportError("this download belongs to a page that is gone")
+            raise TransportError("this download belongs to a page that was closed")
         await self._app_downloads.move_to(handle.id.removeprefix("file:"), path)
 
     def remove_download(self, handle: Handle) -> None:
@@ -462,7 +462,7 @@ def _is_pdf(path: Path) -> bool:
 async def _decode_pdf(url: str) -> BinaryData:
     content = decode_data_url(url)
     if content is None:
-        raise TransportError("its data: URL cannot be read; let the app download or answer it")
+        raise TransportError("its data: URL cannot be read; have the app download or return it")
     return BinaryData(content, "application/pdf")
 
 

@@ -274,7 +274,7 @@ async def _require_host(url: str, host: str) -> None:
     except socket.gaierror as error:
         # For other faults the browser has the better message.
         if error.errno == socket.EAI_NONAME:
-            message = f"cannot open {redact_url(url)}: the host name is not known; correct the address"
+            message = f"cannot open {redact_url(url)}: unknown host name; correct the address"
             raise ConnectFailed(message) from error
     except (OSError, UnicodeError):
         return

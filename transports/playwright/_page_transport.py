@@ -551,7 +551,7 @@ class PageTransport(Transport):
 
     def _open_tab(self) -> Tab:
         if self._tab is None:
-            raise Disconnected("the page is gone")
+            raise Disconnected("the page was closed")
         return self._tab
 
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:

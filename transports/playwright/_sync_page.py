@@ -70,7 +70,7 @@ def _implementation_of(thing: Any) -> Any:
     takes_coroutine = callable(sync) and len(inspect.signature(sync).parameters) == 1
     if not isinstance(loop, asyncio.AbstractEventLoop) or not takes_coroutine:
         raise UsageError(
-            "this version of Playwright keeps its blocking pages in another way than this kit knows; "
+            "this version of Playwright stores its sync pages in a way that this kit does not know; "
             "use playwright.async_api with transports.connect, or a Playwright of the tested version"
         )
     return implementation

@@ -505,7 +505,7 @@ class TopPageTransport(PageTransport):
 
 def _not_sent(message: Message, tool: str) -> Message:
     reason = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
-    error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {reason}"}
+    error = {"code": "UNKNOWN_CAPABILITY", "message": f"unknown tool {tool}: {reason}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)
 
 

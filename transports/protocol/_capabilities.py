@@ -73,7 +73,7 @@ class Capabilities(Mapping[str, "Capability"]):
             from ._declarations import Capability, parse  # late, as it loads pydantic
 
             if name not in self._entries:
-                unknown = CapabilityError(f"there is no capability {name!r}", code="UNKNOWN_CAPABILITY")
+                unknown = CapabilityError(f"unknown capability {name!r}", code="UNKNOWN_CAPABILITY")
                 raise KeyError(with_suggestions(unknown, str(name), self).message)
             entry = self._entries[name]
             try:
@@ -305,4 +305,4 @@ def unknown_members_warning(payload: object) -> str | None:
     if not names:
         return None
     listed = ", ".join(repr(name[:40]) for name in names[:5])
-    return f"the answer has no data; its members {listed} were left out: let the app answer {{success: true, data}}"
+    return f"the answer has no data; its members {listed} were left out: have the app return {{success: true, data}}"

@@ -232,7 +232,7 @@ def content_value(node: object) -> BinaryData | None:
         case Handle():
             return BinaryData(node, size=node.size)
         case Broken(reason):
-            raise UnsupportedBinary(f"the app answered content that cannot be read: {reason}")
+            raise UnsupportedBinary(f"the app returned content that cannot be read: {reason}")
         case _:
             return None
 

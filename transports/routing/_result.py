@@ -76,7 +76,7 @@ def _text_type(text: str, declared: object) -> str:
 
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
     """Describe a long text for agents, who see this in its place (docs/requirements.md R2-3.1)."""
-    stored = "stored" if ref.stored else "not stored: there is no artifact store"
+    stored = "stored" if ref.stored else "not stored: no artifact store"
     reference = ref.as_dict()
     names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning", "source")
     return {
@@ -199,12 +199,12 @@ class Result:
         if place is not None:
             if place in self.artifacts:
                 return self.artifacts[place]
-            raise self._no_artifact(f"there is no artifact at {place!r}")
+            raise self._no_artifact(f"no artifact at {place!r}")
 
         files = self._file_places()
         if len(files) == 1:
             return self.artifacts[files[0]]
-        reason = "there is none"
+        reason = "the answer has none"
         if files:
             reason = f"there are {len(files)} artifacts; name one by its place"
         raise self._no_artifact(reason)

@@ -139,7 +139,7 @@ class AppTables(BaseModel):
             # Other settings are shown in messages, or cannot hold a secret.
             secrets = placeholders([entry.headers, entry.cdp_url])
             for secret in sorted(secrets - tables_as_written.secrets.keys()):
-                raise UsageError(f"{file}: apps.{name}: there is no table [secrets.{secret}]")
+                raise UsageError(f"{file}: apps.{name}: no table [secrets.{secret}]")
 
         folder = file.absolute().parent
         return cls(

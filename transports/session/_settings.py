@@ -296,7 +296,7 @@ def _unknown_table_advice(key: str) -> str:
 def trust_found_file() -> ConfigFile:
     """Trust the ``abp.toml`` of the working folder with its current content, and return it."""
     if not Path(_FILE).is_file():
-        raise UsageError(f"--trust: there is no {_FILE} in this folder")
+        raise UsageError(f"--trust: no {_FILE} in this folder")
     file = read_config(Path(_FILE))
     trust(Path(_FILE), file.content)
     return file

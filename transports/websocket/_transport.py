@@ -141,7 +141,7 @@ def open_error(url: str, error: Exception, *, timeout: float, headers: Mapping[s
         case ssl.SSLError():
             return _tls_error(address, error)
         case socket.gaierror() if error.errno == socket.EAI_NONAME:
-            return ConnectFailed(f"cannot connect to {address}: the host name is not known; correct the address")
+            return ConnectFailed(f"cannot connect to {address}: unknown host name; correct the address")
         case OSError():
             reason = connection_failure(error)
             advice = f"start the app or correct the address{proxy_advice(url)}"
@@ -480,7 +480,7 @@ class WebSocketTransport(Transport):
                     silence = format_seconds(self._silence)
                     return self._lost_error(f"the app answered no ping for {silence} (ping_timeout= gives it longer)")
 
-        return self._lost_error(f"the connection is gone (code {code}{self._reason_of(closed)})")
+        return self._lost_error(f"the connection was lost (code {code}{self._reason_of(closed)})")
 
     def _note_refusal(self, closed: ConnectionClosed) -> None:
         """If the app has closed the connection because of the size of a request, that was the largest under way."""

@@ -221,7 +221,7 @@ def test_missing_display_error_names_cli_option(
         monkeypatch.delenv(name, raising=False)
     ran = abp("capabilities", workbench.url, "--headed")
     assert ran.err == (
-        "abp: there is no display for a browser window; unset ABP_HEADLESS, or leave --headed out [BROWSER_ERROR]\n"
+        "abp: no display for a browser window; unset ABP_HEADLESS, or leave --headed out [BROWSER_ERROR]\n"
     )
 
 

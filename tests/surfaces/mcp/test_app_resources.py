@@ -101,8 +101,8 @@ async def test_resource_is_read_from_server_that_lists_it(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (None, "there is no artifact"),
-        ("ARTIFACT_NOT_FOUND", "there is no artifact"),
+        (None, "no artifact"),
+        ("ARTIFACT_NOT_FOUND", "no artifact"),
         ("TOO_LARGE", "artifact://ID: the server's words"),
     ],
 )

@@ -188,7 +188,7 @@ async def list_(
     async with store_at(output) as store:
         page = await find_page(store, query)
         artifacts = "artifacts" if filters == QueryOptions() else "such artifacts"
-        print_list(page.artifacts[::-1], as_json, f"there are no {artifacts} in {store.url}")
+        print_list(page.artifacts[::-1], as_json, f"no {artifacts} in {store.url}")
         if page.next:
             print_note(f"Showing the {len(page.artifacts)} most recent; `--limit` shows more")
 

@@ -396,7 +396,7 @@ async def conformance(target: Target, *, options: ConformanceOptions) -> int:
 
     for file in (options.junit, options.badge):
         require_writable_file(file)
-    with ProgressBar("looking at the app") as bar:
+    with ProgressBar("checking the app") as bar:
         plan = Plan(
             timeout=options.timeout,
             only=options.only or (),

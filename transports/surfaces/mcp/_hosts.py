@@ -130,7 +130,7 @@ async def _resolve_host(host: str, port: int) -> list[str]:
     try:
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
-        raise UsageError(f"{host}: the host name is not known; correct the address") from None
+        raise UsageError(f"{host}: unknown host name; correct the address") from None
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in addresses))
 
 

@@ -210,7 +210,7 @@ class ThumbnailRoutes:
             self._cache_picture(key, await self._read_picture(ref, store))
         picture = self._pictures.get(key)
         if not picture:
-            raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
+            raise RequestRefused(404, "NOT_FOUND", "this artifact has no picture")
         self._pictures.move_to_end(key)
         mime_type = "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
         headers = {"Cache-Control": "private, max-age=86400", "ETag": f'"{ref.sha256}-thumbnail"'}

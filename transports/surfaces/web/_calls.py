@@ -106,7 +106,7 @@ class AppRoutes:
         """Raises :class:`~._responses.RequestRefused` (404) if the visitor sees no such app."""
         app = self._activity.apps.get(request.match_info["session"])
         if app is None or not visitor.scope.covers(app.scope):
-            raise RequestRefused(404, "SESSION_INVALID", "there is no app with this session; it may be disconnected")
+            raise RequestRefused(404, "SESSION_INVALID", "unknown session; the app may have been disconnected")
         return app
 
 
@@ -208,7 +208,7 @@ class CallRoutes:
             record = self._activity.calls.get(call_id, kept_call.record)
             result = kept_call.answer
         if not visitor.scope.covers(record.scope):
-            raise RequestRefused(404, "CALL_NOT_FOUND", "there is no call with this id; it may have expired")
+            raise RequestRefused(404, "CALL_NOT_FOUND", "unknown call; it may have expired")
 
         # The result is JSON already, and may be long, so it is inserted as it is.
         result = result or self._activity.result(call_id) or b"null"

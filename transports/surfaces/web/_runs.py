@@ -76,7 +76,7 @@ class ServedRuns:
             if "://" in place:
                 open_view(place)  # it raises if this is not the address of a ledger
             elif not Path(place).is_dir():
-                raise UsageError(f"there is no folder {place}: give the folder of a run, or a folder of runs")
+                raise UsageError(f"folder {place} does not exist: give the folder of a run, or a folder of runs")
         self._configured = tuple(place if "://" in place else str(Path(place).absolute()) for place in places)
         self._on_change = on_change
         self._limits = limits

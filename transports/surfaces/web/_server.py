@@ -206,7 +206,7 @@ def _page_file(name: str, frames: str = "") -> web.StreamResponse:
     if folder.is_dir():
         files = {file.name: file for file in folder.iterdir() if file.is_file()}
     if name not in files:
-        raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
+        raise RequestRefused(404, "NOT_FOUND", "not found")
     headers = {"Content-Security-Policy": _PAGE_POLICY.format(frames), "Cache-Control": "no-cache"}
     return web.FileResponse(files[name], headers=headers)
 

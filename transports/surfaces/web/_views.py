@@ -383,7 +383,7 @@ class ViewRoutes:
         if live is not None and resource == ("POST", report_path):
             return await _keep_report(live, request)
         if live is None or resource != ("GET", "/"):
-            raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
+            raise RequestRefused(404, "NOT_FOUND", "not found")
 
         port = request.host[len(name) :]  # with its colon, or empty
         directives = (

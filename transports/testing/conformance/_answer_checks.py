@@ -63,7 +63,7 @@ def _judge_alive(app: Evidence) -> Iterator[str]:
     "answers.timeout",
     "A call that cannot end in time answers TIMEOUT",
     source="docs/protocol.md 3.4",
-    fix="stop at options.timeout and answer {success: false, cancelled: true, error: {code: 'TIMEOUT', …}}",
+    fix="stop at options.timeout and return {success: false, cancelled: true, error: {code: 'TIMEOUT', …}}",
 )
 def _judge_timeout(app: Evidence) -> Iterator[str]:
     in_transit = 0.25  # seconds that an answer may take
@@ -76,25 +76,25 @@ def _judge_timeout(app: Evidence) -> Iterator[str]:
 
 @ANSWERS.must(
     "answers.shape",
-    "A call answers {success, data?, error?, …}",
+    "A call returns {success, data?, error?, …}",
     source="docs/protocol.md 3.3",
-    fix="answer an object with success: true and data, or success: false and error",
+    fix="return an object with success: true and data, or success: false and error",
 )
 def _judge_shape(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         if call.error is not None:
             continue
         if not isinstance(call.answer, Mapping):
-            yield f"{trial.name} answered {str(call.answer)[:60]!r}, not an object"
+            yield f"{trial.name} returned {str(call.answer)[:60]!r}, not an object"
         elif not isinstance(call.answer.get("success"), bool):
-            yield f"{trial.name} answered without success: true or false"
+            yield f"{trial.name} returned no success: true or false"
 
 
 @ANSWERS.must(
     "answers.readable",
     "An answer can be read: JSON values and content, at most 64 levels deep",
     source="docs/protocol.md 3.3, 1.3",
-    fix="answer plain data of at most 64 levels; content as ArrayBuffer, typed array, Blob or base64",
+    fix="return plain data of at most 64 levels; content as ArrayBuffer, typed array, Blob or base64",
 )
 def _judge_readable(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
@@ -104,9 +104,9 @@ def _judge_readable(app: Evidence) -> Iterator[str]:
 
 @ANSWERS.should(
     "answers.data",
-    "A call that succeeds answers data",
+    "A call that succeeds returns data",
     source="docs/protocol.md 12.5",
-    fix="answer the data that was created or found, or the current state",
+    fix="return the data that was created or found, or the current state",
 )
 def _judge_data(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
@@ -118,7 +118,7 @@ def _judge_data(app: Evidence) -> Iterator[str]:
     "answers.real",
     "An answer is the result itself, not a message that there is one",
     source="docs/protocol.md 12.5",
-    fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
+    fix="return the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
 )
 def _judge_real(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
@@ -171,7 +171,7 @@ def _split_words(text: str) -> str:
     "answers.native",
     "A call shows nothing: no dialog, window, file chooser, share sheet, notification or download",
     source="docs/protocol.md 11.1",
-    fix="ask the client with elicitation, take files as parameters, answer content (printing is the signal for a PDF)",
+    fix="ask the client with elicitation, take files as parameters, return content (printing is the signal for a PDF)",
 )
 def _judge_native(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
@@ -189,7 +189,7 @@ def _judge_native(app: Evidence) -> Iterator[str]:
     "answers.clipboard",
     "A call leaves the clipboard alone",
     source="docs/protocol.md 11.1, 12.5",
-    fix="answer the content; the caller decides where it goes",
+    fix="return the content; the caller decides where it goes",
 )
 def _judge_clipboard(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
@@ -204,7 +204,7 @@ def _judge_clipboard(app: Evidence) -> Iterator[str]:
     "answers.size",
     "Content larger than 10 MB is a download",
     source="docs/protocol.md 9.12, 12.5",
-    fix="answer {downloadUrl, mimeType, size} instead",
+    fix="return {downloadUrl, mimeType, size} instead",
 )
 def _judge_answer_size(app: Evidence) -> Iterator[str]:
     max_bytes = 10 << 20
@@ -277,7 +277,7 @@ def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError,
     "binary.taken",
     "Content can be read",
     source="docs/protocol.md 9.2, 9.4",
-    fix="answer an ArrayBuffer, typed array, Blob or base64 text that is whole",
+    fix="return an ArrayBuffer, typed array, Blob or base64 text that is whole",
 )
 def _judge_taken(app: Evidence) -> Iterator[str]:
     judged_elsewhere = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed

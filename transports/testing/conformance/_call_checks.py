@@ -121,7 +121,7 @@ def _judge_result(app: Evidence) -> Iterator[str]:
 
 @SCHEMAS.should(
     "schema.content",
-    "A capability that answers content declares it in outputSchema",
+    "A capability that returns content declares it in outputSchema",
     source="docs/protocol.md 9.14",
     fix="describe the place as an object with content, mimeType, encoding, size and downloadUrl; require mimeType",
 )
@@ -222,7 +222,7 @@ def _error_faults(error: object) -> Iterator[str]:
     "errors.unknown",
     "An unknown capability is refused with UNKNOWN_CAPABILITY",
     source="docs/protocol.md 8.1",
-    fix="answer {success: false, error: {code: 'UNKNOWN_CAPABILITY', …, alternatives}}",
+    fix="return {success: false, error: {code: 'UNKNOWN_CAPABILITY', …, alternatives}}",
 )
 def _judge_unknown(app: Evidence) -> Iterator[str]:
     app.require_session()
@@ -321,7 +321,7 @@ def _judge_deprecated(app: Evidence) -> Iterator[str]:
     "cancel.unknown",
     "Cancelling an unknown call answers cancelled: false",
     source="docs/protocol.md 3.2",
-    fix="answer {callId, cancelled: false} for calls that are unknown or have ended",
+    fix="return {callId, cancelled: false} for calls that are unknown or have ended",
 )
 def _judge_cancel_unknown(app: Evidence) -> Iterator[str]:
     app.require_session()
@@ -335,7 +335,7 @@ def _judge_cancel_unknown(app: Evidence) -> Iterator[str]:
     "cancel.forms",
     "cancel takes both documented forms",
     source="docs/protocol.md 3.2",
-    fix="read callId from the first argument, be it text or an object; answer {callId, cancelled}",
+    fix="read callId from the first argument, be it text or an object; return {callId, cancelled}",
 )
 def _judge_forms(app: Evidence) -> Iterator[str]:
     if app.page_steps is None or "cancelText" not in app.page_steps:
@@ -418,7 +418,7 @@ def _judge_again(app: Evidence) -> Iterator[str]:
     "cancel.early",
     "Cancelling without a session is refused with NOT_INITIALIZED",
     source="docs/protocol.md 3.2",
-    fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …}} before initialize and after shutdown",
+    fix="return {success: false, error: {code: 'NOT_INITIALIZED', …}} before initialize and after shutdown",
 )
 def _judge_cancel_early(app: Evidence) -> Iterator[str]:
     app.require_session()
@@ -559,7 +559,7 @@ def _judge_dialect(app: Evidence) -> Iterator[str]:
 
 @WEBMCP.should(
     "webmcp.answer",
-    "A tool answers values, not JSON inside a text",
+    "A tool returns values, not JSON inside a text",
     source="docs/webmcp.md, Answers",
     fix="return the object itself: the platform makes JSON of it, and files in it can be whole",
 )

@@ -243,7 +243,7 @@ class ContentMeter:
     async def _measure_saved(self, item: ContentItem, handle: Handle) -> None:
         """Save content that is still in the app to a temporary file, and measure it there."""
         if self.transport is None:
-            raise UnsupportedBinary("the connection to the app is gone, and the content with it")
+            raise UnsupportedBinary("the connection to the app was lost, and the content with it")
         with tempfile.TemporaryDirectory(prefix="abp-conformance-") as folder:
             path = Path(folder) / "content"
             try:

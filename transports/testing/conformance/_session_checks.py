@@ -168,9 +168,9 @@ def _judge_members(app: Evidence) -> Iterator[str]:
 
 @RULES.should(
     "page.describe",
-    "describeCapability answers a capability, and null for an unknown name",
+    "describeCapability returns a capability, and null for an unknown name",
     source="docs/protocol.md 2.4",
-    fix="answer the listed entry of that name, or null; do not throw",
+    fix="return the listed entry of that name, or null; do not throw",
 )
 def _judge_describe(app: Evidence) -> Iterator[str]:
     unknown = _required_step(app, "describeUnknown", "the page object has no describeCapability")
@@ -183,9 +183,9 @@ def _judge_describe(app: Evidence) -> Iterator[str]:
 
 @RULES.should(
     "page.supports",
-    "supports answers {supported, available, …} for every name",
+    "supports returns {supported, available, …} for every name",
     source="docs/protocol.md 2.4",
-    fix="answer {supported: true, available: true}, and {supported: false, available: false} for an unknown name",
+    fix="return {supported: true, available: true}, and {supported: false, available: false} for an unknown name",
 )
 def _judge_supports(app: Evidence) -> Iterator[str]:
     steps = _inspected_steps(app)
@@ -208,7 +208,7 @@ def _support_fault(step: ProbeStep, is_supported: bool) -> str | None:
     if step.threw is not None:
         return step.threw
     if isinstance(answer, bool):
-        return f"answered {answer!r}, not an object"
+        return f"returned {answer!r}, not an object"
     if not isinstance(answer, Mapping) or answer.get("supported") is not is_supported:
         return f"answered {str(answer)[:120]}"
     if not isinstance(answer.get("available"), bool):
@@ -220,9 +220,9 @@ def _support_fault(step: ProbeStep, is_supported: bool) -> str | None:
 
 @RULES.should(
     "page.list",
-    "listCapabilities answers a plain array",
+    "listCapabilities returns a plain array",
     source="docs/protocol.md 2.4",
-    fix="answer the array itself, not {success, data}",
+    fix="return the array itself, not {success, data}",
 )
 def _judge_plain_list(app: Evidence) -> Iterator[str]:
     step = _inspected_steps(app).get("list")
@@ -239,7 +239,7 @@ def _judge_plain_list(app: Evidence) -> Iterator[str]:
     "page.call",
     "call answers, and never throws",
     source="docs/protocol.md 3.3",
-    fix="catch exceptions of handlers and answer {success: false, error}",
+    fix="catch exceptions of handlers and return {success: false, error}",
 )
 def _judge_call_by_name(app: Evidence) -> Iterator[str]:
     step = _required_step(app, "unknown", "the page object could not be called")
@@ -282,9 +282,9 @@ def _judge_reachable(app: Evidence) -> Iterator[str]:
 
 @RULES.must(
     "session.initialize",
-    "initialize answers sessionId, protocolVersion, app and capabilities",
+    "initialize returns sessionId, protocolVersion, app and capabilities",
     source="docs/protocol.md 2.2",
-    fix="answer {sessionId, protocolVersion, app: {id, name, version}, capabilities: [{name, available}], features}",
+    fix="return {sessionId, protocolVersion, app: {id, name, version}, capabilities: [{name, available}], features}",
 )
 def _judge_initialize(app: Evidence) -> Iterator[str]:
     info = app.require_session()
@@ -312,7 +312,7 @@ def _judge_initialize(app: Evidence) -> Iterator[str]:
     "session.version",
     f"protocolVersion has the major version of {PROTOCOL_VERSION}",
     source="docs/protocol.md 1.4",
-    fix=f"answer {PROTOCOL_VERSION!r}",
+    fix=f"return {PROTOCOL_VERSION!r}",
 )
 def _judge_version(app: Evidence) -> Iterator[str]:
     version = app.require_session().get("protocolVersion")
@@ -322,7 +322,7 @@ def _judge_version(app: Evidence) -> Iterator[str]:
 
 @RULES.should(
     "session.features",
-    "initialize answers the features that the app has",
+    "initialize returns the features that the app has",
     source="docs/protocol.md 2.2",
     fix="answer features: {notifications, progress, elicitation, dynamicCapabilities}, each true or false",
 )
@@ -376,7 +376,7 @@ def _judge_delivery(app: Evidence) -> Iterator[str]:
     "session.early",
     "A call without a session is refused with NOT_INITIALIZED",
     source="docs/protocol.md 2.2, 8.1",
-    fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …, retryable: true}}",
+    fix="return {success: false, error: {code: 'NOT_INITIALIZED', …, retryable: true}}",
 )
 def _judge_early(app: Evidence) -> Iterator[str]:
     app.require_session()
@@ -391,7 +391,7 @@ def _judge_early(app: Evidence) -> Iterator[str]:
     "session.twice",
     "A second initialize is answered with a session or with ALREADY_INITIALIZED",
     source="docs/protocol.md 2.2",
-    fix="answer (or throw) an error with the code ALREADY_INITIALIZED, or begin anew",
+    fix="return (or throw) an error with the code ALREADY_INITIALIZED, or start over",
 )
 def _judge_twice(app: Evidence) -> Iterator[str]:
     app.require_session()

@@ -116,7 +116,7 @@ def _judge_scheme(app: Evidence) -> Iterator[str]:
     "APP-002",
     "The MIME type of a view is text/html;profile=mcp-app",
     source=_FORMAT,
-    fix="answer this type, without a space, in resources/list and resources/read; hosts show no other",
+    fix="return this type, without a space, in resources/list and resources/read; hosts show no other",
 )
 def _judge_type(app: Evidence) -> Iterator[str]:
     for resource in _require_views(app).resources:
@@ -133,7 +133,7 @@ def _judge_type(app: Evidence) -> Iterator[str]:
     "APP-003",
     "A view is given as text or as blob",
     source=_FORMAT,
-    fix="answer the HTML in text, or its base64 in blob",
+    fix="return the HTML in text, or its base64 in blob",
 )
 def _judge_given(app: Evidence) -> Iterator[str]:
     for uri, exchange in _require_views(app).documents.items():
@@ -319,7 +319,7 @@ def _judge_origins(app: Evidence) -> Iterator[str]:
 
 @RULES.should(
     "APP-010",
-    "A tool with a view answers content for hosts without views, too",
+    "A tool with a view returns content for hosts without views, too",
     source="MCP Apps, Graceful Degradation",
     fix="add a text to the result that says what the view shows",
 )
@@ -448,7 +448,7 @@ def _judge_tells_size(app: Evidence) -> Iterator[str]:
     "APP-105",
     "A view that declares tools answers tools/list",
     source="MCP Apps, Requests (Host to App)",
-    fix="answer {tools: [{name, inputSchema}, …]}, or leave tools out of appCapabilities",
+    fix="return {tools: [{name, inputSchema}, …]}, or leave tools out of appCapabilities",
 )
 def _judge_lists_tools(app: Evidence) -> Iterator[str]:
     declaring = [view for view in _initializing_views(app) if view.tools_answer is not None]

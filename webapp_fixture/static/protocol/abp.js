@@ -72,7 +72,7 @@ export function createAbp({ app, registry, calls, client, options, onSession = (
     },
     async supports(name) {
       const entry = registry.entries.get(name);
-      if (!entry) return { supported: false, available: false, reason: `there is no capability ${name}` };
+      if (!entry) return { supported: false, available: false, reason: `unknown capability ${name}` };
       const { available, requirements, features } = entry.capability;
       return { supported: true, available, requirements, features };
     },

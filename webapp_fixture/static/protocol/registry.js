@@ -41,7 +41,7 @@ export class Registry {
     const entry = this.entries.get(name);
     if (!entry) {
       const alternatives = [...this.entries.keys()].filter((known) => known.split('.')[0] === String(name).split('.')[0]);
-      throw new AbpError('UNKNOWN_CAPABILITY', `there is no capability '${name}'`, { alternatives: alternatives.slice(0, 10) });
+      throw new AbpError('UNKNOWN_CAPABILITY', `unknown capability '${name}'`, { alternatives: alternatives.slice(0, 10) });
     }
     const unmet = entry.capability.requirements.find((requirement) => !requirement.met);
     if (unmet) throw new AbpError('CAPABILITY_UNAVAILABLE', `${name} needs ${unmet.description}`);

@@ -487,7 +487,7 @@ class _Rewriting:
             )
 
         if not ref.stored:
-            raise StoreError("there is no artifact store")
+            raise StoreError("no artifact store")
         self._refs[place] = ref
         return ref
 

@@ -132,7 +132,7 @@ export async function openDetails(id) {
   try {
     meta = await metaOf(id);
   } catch (error) {
-    notice(error.status === 404 ? `there is no artifact ${id}` : error.message);
+    notice(error.status === 404 ? `no artifact ${id} in this store` : error.message);
     emit('details_closed');
     return;
   }

@@ -96,7 +96,7 @@ export function publish({ app, capabilities }, handlers) {
       running.set(callId, controller);
       try {
         if (!sessionId) throw new AppError('NOT_INITIALIZED', 'call initialize first', true);
-        if (!find(name)) throw new AppError('UNKNOWN_CAPABILITY', `there is no capability ${name}`);
+        if (!find(name)) throw new AppError('UNKNOWN_CAPABILITY', `unknown capability ${name}`);
         checkParams(find(name).inputSchema, params ?? {});
         const work = handlers[name](params ?? {}, { signal, progress, ask, notify });
         return { success: true, data: await Promise.race([work, stopped]) };
