@@ -415,7 +415,9 @@ async def test_window_with_blob_that_the_page_does_not_have_is_a_warning(app: Se
     """
     result = await run(app, script)
     assert await contents(app, result) == []
-    assert result.warnings == ("the content of a window: the page no longer has it; have the app download or return it",)
+    assert result.warnings == (
+        "the content of a window: the page no longer has it; have the app download or return it",
+    )
 
 
 CLICK = """
@@ -549,7 +551,9 @@ async def test_window_download_belongs_to_call_that_opened_it(app: Session, name
 async def test_content_written_into_a_blank_window_is_a_warning(app: Session) -> None:
     pdf = "<iframe src='data:application/pdf;base64,JVBERi0='></iframe>"  # as jsPDF's "dataurlnewwindow" does
     result = await run(app, f'window.open().document.write("{pdf}");')
-    assert result.warnings == ("what the app wrote into a blank window is not kept; have the app download or return it",)
+    assert result.warnings == (
+        "what the app wrote into a blank window is not kept; have the app download or return it",
+    )
     shown_for_a_while = 'const w = window.open(); w.document.write("<p>Wait"); await wait(200); w.close();'
     assert (await run(app, shown_for_a_while)).warnings == ()
 

@@ -228,7 +228,9 @@ class EffectTracker:
     async def aclose(self) -> None:
         lost = len(self.unattributed.outputs) + self._discarded
         if lost:
-            logger.warning("files that the app made after its last call are lost: %d; have its handler await them", lost)
+            logger.warning(
+                "files that the app made after its last call are lost: %d; have its handler await them", lost
+            )
 
         for task in tuple(self._tasks):
             task.cancel()
