@@ -138,6 +138,16 @@ def test_unprintable_result_exits_with_error(
             assert ran.status == 1 and ran.err.endswith(said), command
 
 
+@pytest.mark.parametrize("command", ["mcp", "proxy -- cat"])
+def test_mcp_over_a_closed_stdout_is_a_usage_error(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)  # as after >&-
+    ran = abp(*command.split())
+    assert ran.status == 2
+    assert "stdin or stdout is closed; an MCP client speaks to this command there" in ran.err
+
+
 @pytest.mark.parametrize("command", ["fixture --port {}", "serve --port {}", "mcp --http 127.0.0.1:{}"])
 def test_port_in_use_is_a_usage_error(abp: CommandLine, command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

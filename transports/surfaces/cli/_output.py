@@ -282,9 +282,13 @@ def print_note(text: str, *, always: bool = False) -> None:
     print_line(f"abp: {line}")
 
 
-def note_mcp_client() -> None:
-    """Explain a command that speaks MCP over stdin to a person who runs it at a terminal."""
-    if sys.stdin is not None and sys.stdin.isatty():
+def expect_mcp_client() -> None:
+    """Explain a command that speaks MCP over stdin and stdout to a person who runs it at a terminal.
+
+    Raises :class:`~transports.errors.UsageError` if one of them is closed."""
+    if sys.stdin is None or sys.stdout is None:
+        raise UsageError("stdin or stdout is closed; an MCP client speaks to this command there")
+    if sys.stdin.isatty():
         print_note("an MCP client starts this command and speaks to it here; Ctrl-C ends it", always=True)
 
 

@@ -42,7 +42,7 @@ from ._options import (
     limited_store,
     spread_groups,
 )
-from ._output import aligned_rows, note_mcp_client, print_json, print_line, print_note, print_text
+from ._output import aligned_rows, expect_mcp_client, print_json, print_line, print_note, print_text
 from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ async def _serve_bridge(options: McpOptions, keeping: KeepingOptions) -> None:
 
         expect_signal()
         if address is None:
-            note_mcp_client()
+            expect_mcp_client()
             await serve_stdio(bridge)
         else:
             await _serve_bridge_http(bridge, address, users, settings.public_url, connections)
@@ -388,13 +388,13 @@ def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] 
 
 
 async def _proxy_stdio(server: Server, options: ProxyOptions) -> int:
+    expect_mcp_client()
     with _needing_mcp_sdk("abp proxy --url"):
         upstream = await open_upstream(server)
     async with aclosing(upstream):
         from ..mcp.proxy._duplex import run_stdio  # late, as all of the proxy: it is imported while the server starts
 
         async with _open_shared(server, options, roots=None) as shared:
-            note_mcp_client()
             return await run_stdio(upstream, shared)
 
 
