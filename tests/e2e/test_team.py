@@ -97,3 +97,36 @@ async def test_bridge_keeps_logins_of_two_users_separate(tmp_path: Path, monkeyp
         finally:
             serving.cancel()
             await asyncio.wait((serving,))
+
+
+async def test_person_who_signs_in_at_another_origin_keeps_the_keyboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: list[Page] = []
+    opened: list[str] = []
+    new_page = BrowserContext.new_page
+
+    async def noted(context: BrowserContext) -> Page:
+        pages.append(await new_page(context))
+        return pages[-1]
+
+    scripts: list[str] = []
+    async with notebook(scripts=scripts) as url, notebook() as other:
+        scripts.append(f"localStorage.setItem('note', 'signed'); location.replace('{other}plain')")
+        config = tmp_path / "team.toml"
+        config.write_text(f'[apps.notes]\nurl = "{url}"\nstorage_state = "notes.json"\n')
+
+        async def type_slowly() -> None:
+            (page,) = pages
+            await page.wait_for_url(f"{other}plain")
+            assert page.context.browser is not None
+            session = await page.context.browser.new_browser_cdp_session()
+            session.on("Target.targetCreated", lambda event: opened.append(event["targetInfo"]["type"]))
+            await session.send("Target.setDiscoverTargets", {"discover": True})
+            opened.clear()
+            await asyncio.sleep(2)
+            assert not opened
+
+        monkeypatch.setattr(BrowserContext, "new_page", noted)
+        kept = await signed_in(config, "notes", type_slowly)
+        assert "signed" in kept.read_text()

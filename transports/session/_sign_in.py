@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-from playwright.async_api import BrowserContext, Error
+from playwright.async_api import BrowserContext, Error, StorageState
 
 from .. import playwright as browsers
 from .._internal.tasks import cancel_and_wait
@@ -39,15 +37,14 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
             if context is None:
                 context = await _new_context(browser, entry.storage_state)
             page = await context.new_page()
-            await page.goto(entry.url)
+            # The person sees when the page has loaded, and may leave it before.
+            await page.goto(entry.url, wait_until="commit")
         except Error as error:
             raise ConnectFailed(f"{redact_url(entry.url)} does not open: {first_line(error)}") from None
 
-        state = await _read_state_until_closed(context, done)
+        await _wait_until_closed(context, done)
         if entry.storage_state is not None:
-            if state is None:
-                raise ConnectFailed("the browser ended before its state could be read; sign in once more")
-            await asyncio.to_thread(_write_state, entry.storage_state, json.dumps(state))
+            await asyncio.to_thread(_write_state, entry.storage_state, json.dumps(await _read_state(context)))
     return place
 
 
@@ -57,32 +54,35 @@ async def _new_context(browser: browsers.Browser, earlier_state: Path | None) ->
     return await browser.playwright.new_context(storage_state=earlier_state, no_viewport=True)
 
 
-async def _read_state_until_closed(
-    context: BrowserContext, done: Callable[[], Awaitable[object]]
-) -> dict[str, Any] | None:
-    """Return the last cookies and storage that could be read before the context closed or ``done()`` returned."""
-    state: dict[str, Any] | None = None
+async def _wait_until_closed(context: BrowserContext, done: Callable[[], Awaitable[object]]) -> None:
     closed_by_user = asyncio.Event()
     context.on("close", lambda _: closed_by_user.set())
     waiting = [asyncio.ensure_future(done()), asyncio.ensure_future(closed_by_user.wait())]
-    # Seconds between two reads of the state, which is lost when the last window closes.
-    poll_interval = 1.0
     try:
-        is_closed = False
-        while not is_closed:
-            finished, _ = await asyncio.wait(waiting, timeout=poll_interval, return_when=asyncio.FIRST_COMPLETED)
-            is_closed = bool(finished) or not context.pages
-            # The state is read once more at the end; a browser that has closed already cannot give it.
-            with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(5.0):
-                    state = dict(await context.storage_state(indexed_db=True))
-
+        finished: set[asyncio.Future[object]] = set()
+        while not finished and context.pages:
+            finished, _ = await asyncio.wait(waiting, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
         for task in finished:
             # Raises what `done` raised.
             task.result()
     finally:
         await cancel_and_wait(waiting)
-    return state
+
+
+async def _read_state(context: BrowserContext) -> StorageState:
+    """Return the cookies and storage of a context, whose windows may have closed.
+
+    For an origin without a window Playwright opens a tab in front of the others, so nothing is read while the person
+    types."""
+    try:
+        async with asyncio.timeout(30.0):
+            return await context.storage_state(indexed_db=True)
+    except (Error, TimeoutError) as error:
+        reason = "it took longer than 30 s" if isinstance(error, TimeoutError) else first_line(error)
+        raise ConnectFailed(
+            f"the state of the browser could not be read: {reason}; sign in once more and press Enter before you close "
+            "the browser, or give the app a `profile` in place of `storage_state`"
+        ) from None
 
 
 def _write_state(path: Path, text: str) -> None:
