@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.support.limits import change_limits
 from transports.artifacts import LocalStore, Retention, Scope
 from transports.artifacts.local import _index
 from transports.artifacts.local._index import Index
+from transports.errors import StoreError
 
 
 class Folder:
@@ -138,3 +141,21 @@ async def test_long_listing_of_unchanged_store_queries_index_once(
     assert await store.list() == refs
     (root / ".abp/meta" / f"{refs[1].id}.json").unlink()
     assert await store.list() == [refs[0], refs[2]]
+
+
+async def test_list_is_not_shortened_while_too_many_files_are_open(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(b"1")
+    real = os.open
+
+    def full(path: str, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith(".json"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(StoreError, match="too many files are open"):
+            await store.list()
+    assert await store.list() == [ref]

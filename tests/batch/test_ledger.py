@@ -368,3 +368,12 @@ async def test_open_jobs_are_found_without_reading_ended_ones(tmp_path: Path) ->
         looks = [row[3] for sql in statements if "abp_jobs" in sql for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
     assert [look for look in looks if "abp_jobs_queued" in look]
     assert [look for look in looks if "abp_jobs_position" in look or "SCAN abp_jobs" in look] == []
+
+
+async def test_lock_that_cannot_be_removed_does_not_fail_the_end_of_a_run(tmp_path: Path) -> None:
+    async with await filled(str(tmp_path), jobs(1)) as ledger:
+        await ledger.lease(1, 60)
+        (lock,) = (tmp_path / "workers").iterdir()
+        lock.unlink()
+        lock.mkdir()
+    assert lock.is_dir()

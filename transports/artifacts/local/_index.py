@@ -10,6 +10,7 @@ was stored or removed since. WAL mode; any number of processes and threads may u
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -497,6 +498,9 @@ class Catalog:
                     # The artifact was deleted meanwhile.
                     continue
                 except (OSError, ValueError) as error:
+                    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                        # Nothing is wrong with the file, and the next ones would be skipped, too.
+                        raise
                     logger.warning("the metadata of artifact %s is skipped: %s", key, error)
 
     def all_metadata(self) -> list[Metadata]:

@@ -194,8 +194,9 @@ class SqliteDatabase(SqliteConnection):
         self._own_lock = None
         if lock is not None:
             handle, path = lock
-            # Close it first: an open file cannot be removed on Windows.
-            os.close(handle)
+            # Close it first: an open file cannot be removed on Windows. It is closed even after an error.
+            with contextlib.suppress(OSError):
+                os.close(handle)
             _remove(path)
 
     def begin_work(self, worker: str) -> None:
@@ -234,25 +235,22 @@ def _remove_if_ended(lock: Path) -> bool:
     """Return whether the worker has ended. A file that cannot be opened or locked counts as that of a living worker."""
     try:
         handle = open_file(lock, os.O_RDWR)
+        try:
+            if not try_lock(handle):
+                return False
+        finally:
+            os.close(handle)
     except FileNotFoundError:
         return True
     except OSError:
         return False
-
-    try:
-        if not try_lock(handle):
-            return False
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
     _remove(lock)
     return True
 
 
 def _remove(lock: Path) -> None:
-    """Remove a lock. On Windows an open file stays; the next check removes it."""
-    with contextlib.suppress(PermissionError):
+    """Remove a lock. One that stays, such as an open file on Windows, is removed by the next check."""
+    with contextlib.suppress(OSError):
         lock.unlink(missing_ok=True)
 
 
