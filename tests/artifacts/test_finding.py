@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from transports import UsageError
+from transports import StoreError, UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Query, Scope, find, search, versions
 from transports.surfaces.cli._commands import run
 
@@ -87,6 +90,21 @@ async def test_search_index_drops_removed_text_and_survives_damage(tmp_path: Pat
     for damage in (lambda: index.unlink(), lambda: index.write_bytes(b"no database" * 1000)):
         damage()
         assert [ref.id for ref in await search(store, "nothing")] == [second.id]
+
+
+async def test_search_index_on_read_only_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(tmp_path, search_index=True)
+    await store.put_text("some words")
+    real = os.open
+
+    def read_only(path: str, flags: int, *arguments: Any, **options: Any) -> int:
+        if path == "text.sqlite":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(StoreError, match=r"cannot use the text index in .*: Read-only file system"):
+        await search(store, "words")
 
 
 def test_cli_lists_versions_and_searches_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,16 @@ async def test_exported_files_get_unique_names_from_jobs(tmp_path: Path) -> None
             await export_files(ledger, store, out)
 
 
+async def test_error_of_the_store_is_not_taken_for_missing_files(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "files")
+    async with store, await run_with_files(tmp_path, store) as ledger:
+        meta = tmp_path / "files/.abp/meta"
+        meta.rename(tmp_path / "meta")
+        meta.touch()
+        with pytest.raises(StoreError, match="is not a folder"):
+            await export_files(ledger, store, tmp_path / "out")
+
+
 async def test_export_copies_files_from_memory_store(tmp_path: Path) -> None:
     async with MemoryStore() as store, await run_with_files(tmp_path, store) as ledger:
         assert await export_files(ledger, store, tmp_path / "out") == 8

@@ -15,6 +15,7 @@ from ..errors import ArtifactNotFound, Corrupt, StoreError, UsageError
 from ..protocol._media import is_binary_mime
 from ..protocol._strict_json import items_of
 from ._base import ArtifactStore
+from ._files import map_os_errors
 from ._ref import ArtifactRef, Page, Query, Scope
 from .local._store import LocalStore
 from .local._tree import Tree, remove_files
@@ -143,7 +144,11 @@ class TextIndex:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(self._connect_or_replace()) as db, sqlite_transaction(db):
+            with (
+                map_os_errors("use the text index", self._tree.root),
+                closing(self._connect_or_replace()) as db,
+                sqlite_transaction(db),
+            ):
                 yield db
         except sqlite3.DatabaseError as error:
             path = self._tree.root / ".abp" / self._FILE

@@ -18,7 +18,7 @@ from .._internal.tasks import in_thread
 from ..artifacts._base import ArtifactStore
 from ..artifacts._files import remove_abandoned_files, temporary_path
 from ..artifacts._ref import ArtifactRef
-from ..errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
+from ..errors import ArtifactNotFound, Corrupt, LedgerError, StoreError, UsageError
 from ..protocol._media import safe_filename
 from ..protocol._strict_json import JSONValue
 from ..session._call import OnProgress
@@ -224,7 +224,7 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
         for number, file in enumerate(row.artifacts):
             try:
                 ref = await store.stat(str(file.get("id")))
-            except ABPError:
+            except ArtifactNotFound:
                 missing += 1
                 continue
             path = folder / filenames.add(row, number, ref)
