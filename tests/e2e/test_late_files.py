@@ -239,8 +239,8 @@ async def test_answer_is_as_it_was_before_the_wait_for_files(shared_app: Session
 
 async def test_waiting_for_files_does_not_exhaust_timeout_of_call(app: Session) -> None:
     timers = "document.body.click(); const poll = () => setTimeout(poll, 100); poll();"
-    for script in ('fetch("/slow-report"); return 7;', f"await wait(1400); {timers} return 7;"):
-        result = await run(app, script, timeout=1.5)
+    for script in ('fetch("/slow-report"); return 7;', f"await wait(2100); {timers} return 7;"):
+        result = await run(app, script, timeout=2.5)
         assert result.data == 7
 
 
