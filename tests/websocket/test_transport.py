@@ -221,7 +221,7 @@ async def test_connection_closed_at_once_names_reason_and_backs_off() -> None:
 
     async with serve(refuse, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/"
-        with pytest.raises(Disconnected, match=r"code 1008: the token has expired"):
+        with pytest.raises(Disconnected, match=r"\(code 1008: the token has expired\); connect again"):
             await connect(url, store="none:")
         async with WebSocketTransport(url):
             opened_at.clear()

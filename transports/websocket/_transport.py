@@ -324,6 +324,7 @@ class WebSocketTransport(Transport):
         #: Events of the app and changes of the connection. ``None`` is the end.
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._has_unknown_types = False
+        self._has_answered = False
         self._send_lock = asyncio.Lock()
         self._state: State = "closed"
         self._loss = _CLOSED
@@ -502,7 +503,9 @@ class WebSocketTransport(Transport):
         return f": {without_values(closed.rcvd.reason, self._target, self._headers)}"
 
     def _lost_error(self, event: str) -> Disconnected:
-        advice = "it is opened again" if self._reconnect else "connect again"
+        # An app that closes the connection before its first answer refuses it, as for a wrong token.
+        is_reopened = self._reconnect and self._has_answered
+        advice = "it is opened again" if is_reopened else "connect again"
         return Disconnected(f"{event}; {advice}")
 
     def _on_message(self, data: bytes, is_text: bool) -> bool:
@@ -573,9 +576,11 @@ class WebSocketTransport(Transport):
         limit.
         """
         try:
-            return await self._pending.request(message, self._send, timeout=timeout)
+            reply = await self._pending.request(message, self._send, timeout=timeout)
         finally:
             self._sizes.pop(message.id or "", None)
+        self._has_answered = True
+        return reply
 
     async def notify(self, message: Message) -> None:
         """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""
