@@ -22,6 +22,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.support.eventually import eventually
 from tests.support.mcp_servers import FOLDER
+from tests.support.raw_server import hang, listening
 from transports import CapabilityError, Disconnected, ElicitationRequest, Notification, Session, UsageError, connect
 from transports.errors import ABPError, ConnectFailed, ProtocolError
 from transports.routing import Result
@@ -246,6 +247,14 @@ async def test_legacy_sse_server_is_named_in_error() -> None:
         with pytest.raises(ConnectFailed, match=r"HTTP\+SSE transport of MCP 2024-11-05.*streamable HTTP"):
             async with connect(f"mcp+{server.make_url('/sse')}", store="memory:", timeout=20):
                 pass
+
+
+async def test_silent_server_is_not_asked_again_after_the_timeout() -> None:
+    async with listening(hang) as server:
+        with pytest.raises(ConnectFailed, match=r"did not answer within 0\.5 s"):
+            async with connect(f"mcp+{server.url}/mcp", store="memory:", timeout=0.5):
+                pass
+        assert server.connects == 1
 
 
 REFUSAL = '{"jsonrpc": "2.0", "id": null, "error": {"code": %d, "message": "%s"}}'

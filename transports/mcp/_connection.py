@@ -179,14 +179,14 @@ class Connection:
     async def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
         if isinstance(error, ABPError):
             return error
+        if isinstance(error, TimeoutError):
+            within = f"within {format_seconds(timeout)}"
+            return ConnectFailed(f"{self.server} did not answer {within}{stderr}; is it an MCP server?")
         if await self._is_of_the_old_transport():
             return ConnectFailed(
                 f"{self.server} speaks the HTTP+SSE transport of MCP 2024-11-05, which was replaced; "
                 "give its address for streamable HTTP, often …/mcp"
             )
-        if isinstance(error, TimeoutError):
-            within = f"within {format_seconds(timeout)}"
-            return ConnectFailed(f"{self.server} did not answer {within}{stderr}; is it an MCP server?")
         if self.lost.done():
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
 
