@@ -234,5 +234,5 @@ async def test_result_without_stored_files_has_no_artifact(store: LocalStore) ->
         await Router(store).route({"image": BinaryData(PNG, size=1)}, capability="x")
     result = caught.value.result
     assert isinstance(result, Result)
-    with pytest.raises(UsageError, match="there is none; places with an artifact: none"):
+    with pytest.raises(UsageError, match="the answer has none; places with an artifact: none"):
         result.artifact()
