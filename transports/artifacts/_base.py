@@ -325,6 +325,9 @@ class ArtifactStore(ABC):
         self.scope = Scope()
         self._evictor = Evictor()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
     async def __aenter__(self) -> Self:
         return self
 

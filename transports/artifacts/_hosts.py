@@ -285,9 +285,6 @@ class HostedStore(ArtifactStore):
         #: References by id and scope, shared by all views.
         self._remembered: Recent[str, dict[Scope, ArtifactRef]] = Recent(10_000)
 
-    def __repr__(self) -> str:
-        return f"HostedStore({self.url.removeprefix('host:')})"
-
     async def put_text(self, text: str, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store text with the host's own method for text. Arguments and errors are those of every store."""
         defaults: PutOptions = {"mime_type": "text/plain"}

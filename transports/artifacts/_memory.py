@@ -153,9 +153,6 @@ class MemoryStore(ArtifactStore):
         self._metadata: dict[str, Metadata] = {}
         self._used: dict[str, float] = {}
 
-    def __repr__(self) -> str:
-        return f"MemoryStore({len(self._metadata)} artifacts)"
-
     def _publish(self, description: Description, data: bytes) -> ArtifactRef:
         digest = description.sha256
         # Other content may already have the shortest id, if its hash begins with the same digits.
@@ -257,9 +254,6 @@ class NoneStore(ArtifactStore):
         self._max_inline_preview = max_inline_preview
         # A list, because all views of the store share it.
         self._warned = [] if warns else [True]
-
-    def __repr__(self) -> str:
-        return "NoneStore()"
 
     def warn_once(self) -> None:
         """Log once that nothing is kept."""

@@ -283,9 +283,6 @@ class LocalStore(ArtifactStore):
         #: True if :func:`transports.artifacts.search` may keep a full-text index in the root.
         self.search_index = search_index
 
-    def __repr__(self) -> str:
-        return f"LocalStore({str(self.root)!r})"
-
     async def aclose(self) -> None:
         """Close the SQLite index, which a store with a retention keeps open."""
         try:

@@ -115,9 +115,6 @@ class ObjectStore(ArtifactStore):
         self._reading = Counter[str]()
         self._delete_after_read: set[str] = set()
 
-    def __repr__(self) -> str:
-        return f"ObjectStore({self.url!r})"
-
     async def aclose(self) -> None:
         await self._catalog.aclose()
 
