@@ -492,6 +492,9 @@ async def test_odd_error_is_shown_as_refusal(tmp_path: Path) -> None:
         ({"code": 1.5, "message": "half"}, "half"),
         (["odd"], "odd"),
         ({"code": -32000, "message": "no city"}, "no city"),
+        ({"code": -32603, "message": "Internal error", "data": "disk is full"}, "go: Internal error: disk is full"),
+        ({"code": -32603, "message": "", "data": {"why": ["disk"]}}, r'go: the server failed: {"why":\["disk"\]}'),
+        ({"code": -32603, "message": "disk is full", "data": "disk is full"}, r"go: disk is full \["),
     ]
     target = loose_server(tmp_path, *({"error": error} for error, _ in errors))
     async with connect(target, store="memory:", timeout=20) as app:

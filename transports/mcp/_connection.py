@@ -36,7 +36,7 @@ from ..errors import (
 )
 from ..protocol._capabilities import MAX_CAPABILITIES
 from ..protocol._plain_text import proxy_advice
-from ..protocol._strict_json import MAX_VALUES, is_larger, parser_limits
+from ..protocol._strict_json import MAX_VALUES, encode_json, is_larger, parser_limits
 from ..protocol.messages import Message, package_version
 from ._events import is_event_stream
 from ._servers import HttpServer, Server, StdioServer, http_client
@@ -568,7 +568,11 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
         return disconnected
     details: dict[str, object] = {"code": code}
     if data is not None:
-        details["data"] = map_texts(data, connection.server.redact)
+        data = details["data"] = map_texts(data, connection.server.redact)
+        reason = data if isinstance(data, str) else encode_json(data).decode()
+        if reason not in text:
+            # Many servers say no more than "Internal error" in the message.
+            text = f"{text or 'the server failed'}: {reason}"[: LIMITS.message_chars]
     return CapabilityError(text, code=_ERROR_CODES.get(code), details=details)
 
 
