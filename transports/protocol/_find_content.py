@@ -242,7 +242,10 @@ def content_value(node: object) -> BinaryData | None:
 #: Fields of a descriptor that describe its content. All other fields are metadata.
 DESCRIPTOR_KEYS = {"content", "mimeType", "encoding", "size", "filename", "downloadUrl", "expiresAt", "auth"}
 #: Binary types whose content is text: without `encoding` it is UTF-8 unless it can be base64.
-_TEXTUAL = re.compile(r"[+/](x-)?(xml|json|javascript|ecmascript|yaml|rtf|postscript|sql|sh)$")
+_TEXTUAL = re.compile(
+    r"[+/](x-)?(xml|json|ndjson|jsonl|jsonlines|json-lines|json-seq|csv|yaml|toml|sql|graphql|rtf|postscript|tex|bibtex"
+    r"|subrip|obj|mtl|javascript|ecmascript|typescript|sh)$"
+)
 _HEADER_LINE = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):\s*(\S.*)")
 
 

@@ -70,7 +70,7 @@ def _decode_base64(text: str | memoryview) -> Iterator[bytes]:
         except (binascii.Error, ValueError) as error:
             raise BadEncoding(
                 f"the text is not strictly valid base64 ({error}) within characters {start}-{start + len(part)}; "
-                "the app must send standard, padded base64"
+                'the app must send standard, padded base64, or declare the encoding "utf-8" of a text'
             ) from error
 
 

@@ -92,6 +92,9 @@ def fault(tree: object, field: str | None = None) -> ABPError:
         # text of a textual but binary type, without encoding, is taken as it stands
         ("<svg/>", "image/svg+xml", None, b"<svg/>"),
         ("f();", "application/x-javascript", None, b"f();"),
+        ('{"a":1}\n', "application/x-ndjson", None, b'{"a":1}\n'),
+        ("a,b\n", "application/csv", None, b"a,b\n"),
+        ("v 0 0 0\n", "model/obj", None, b"v 0 0 0\n"),
         ("PHN2Zy8+", "image/svg+xml", None, b"<svg/>"),
         # data: URLs in the place of base64
         ("data:image/png;base64,YWJj", "image/png", None, b"abc"),
