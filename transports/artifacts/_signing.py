@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 from itsdangerous import BadData, URLSafeSerializer
 
 from ..errors import ABPError, StoreError
-from ._files import belongs_to_us, may_be_running, open_file, others_may_read, state_folder
+from ._files import belongs_to_us, may_be_running, open_file, others_may_read, replacing, state_folder
 
 #: Maximum lifetime of a signed value, in seconds.
 MAX_SECONDS = 30 * 86400.0
@@ -91,9 +91,8 @@ def signing_key() -> str:
         _create_key_file(path)
         key = _read_key_file(path)
     except OSError as error:
-        raise StoreError(
-            f"cannot create or read a key ({error.strerror}: {error.filename}); set ABP_SERVE_KEY"
-        ) from error
+        place = f": {error.filename}" if error.filename else ""
+        raise StoreError(f"cannot create or read a key ({error.strerror}{place}); set ABP_SERVE_KEY") from error
     if len(key) < 32:
         raise StoreError(f"{path} contains no key; remove it, and a new one is created")
     return key
@@ -130,9 +129,8 @@ def registered(url: str, store: str) -> Iterator[None]:
     with suppress(OSError):
         path = state_folder(_SERVERS) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
         # Other processes may read the folder at any time, and must not see half of an entry.
-        temporary = path.with_suffix(".new")
-        temporary.write_text(entry, encoding="utf-8")
-        temporary.replace(path)
+        with replacing(path) as file:
+            file.write(entry.encode())
 
     try:
         yield

@@ -194,14 +194,17 @@ def untrusted_file_advice(file: Path | None) -> str:
 
 
 def trust(file: Path, content: bytes) -> None:
+    from ..artifacts._files import replacing  # late: most programs only read settings
+
     try:
         record = _trust_record(file, content)
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        record.write_text(_trust_record_text(file), encoding="utf-8")
+        # A file that is trusted in part would be trusted.
+        with replacing(record) as new:
+            new.write(_trust_record_text(file).encode())
     except OSError as error:
-        raise UsageError(
-            f"--trust: {error.filename} cannot be written: {error.strerror}; use --config FILE instead"
-        ) from error
+        place = error.filename or "the record of trust"
+        raise UsageError(f"--trust: {place} cannot be written: {error.strerror}; use --config FILE instead") from error
 
 
 def _trust_folder() -> Path:

@@ -17,6 +17,7 @@ from tests.support.rows import each_row
 from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
+from transports.session._settings import trust
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
 
@@ -174,6 +175,19 @@ def test_untrusted_discovered_config_can_only_restrict(
     assert not _is_granted(Options.load())
     Path("abp.toml").unlink()
     assert abp("mcp", "--trust").status == 2
+
+
+def test_config_is_not_trusted_if_the_disk_is_full(folder: Path) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    (folder / "abp.toml").write_text(_GRANTING)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
+    try:
+        with pytest.raises(UsageError, match=r"the record of trust cannot be written: File too large"):
+            trust(folder / "abp.toml", _GRANTING.encode())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not _is_granted(Options.load())
 
 
 def test_mcp_trust_prints_settings_as_in_config_file(folder: Path, abp: CommandLine) -> None:

@@ -314,6 +314,21 @@ def test_running_servers_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert find_server("file:///a") is None
 
 
+def test_server_that_cannot_be_registered_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
+    try:
+        with registered("http://127.0.0.1:1/", "file:///a"):
+            assert find_server("file:///a") is None
+        with pytest.raises(StoreError, match=r"cannot create or read a key \(File too large\)"):
+            signing_key()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 async def test_body_with_too_many_values_is_rejected_before_parsing(web: Web) -> None:
     headers = {"Content-Type": "application/json"}
 
