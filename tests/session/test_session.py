@@ -194,6 +194,36 @@ async def test_close_ends_running_calls_and_handlers(app_of: Connect) -> None:
     assert asyncio.all_tasks() == before
 
 
+async def test_closing_that_is_cancelled_at_any_step_leaves_nothing(app_of: Connect) -> None:
+    before = asyncio.all_tasks()
+
+    async def never(value: object) -> Mapping[str, object]:
+        await asyncio.sleep(FOREVER)
+        return {}
+
+    async def cancelled_after(steps: int) -> bool:
+        app = app_of({"ask": ask}, on_elicitation=never, on_notification=never)
+        async with asyncio.timeout(20), app, app.events() as events:
+            handle = await app.start("ask")
+            while not isinstance(await anext(events), ElicitationRequest):
+                pass
+            closing = asyncio.ensure_future(app.aclose())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait((closing,))
+            assert [event async for event in events]
+            with pytest.raises(Disconnected):
+                await handle.result()
+            assert asyncio.all_tasks() == before
+            return closing.cancelled()
+
+    steps = 1
+    while await cancelled_after(steps):
+        steps += 1
+    assert steps > 4
+
+
 @pytest.mark.parametrize("target", [None, 8000, Path("app"), b"http://a/", ["http://a/"]])
 async def test_non_text_address_is_named_by_its_type(target: Any) -> None:
     for connecting in (transports.connect, transports.sync.connect):

@@ -375,6 +375,43 @@ async def test_messages_waiting_to_be_sent_use_no_memory() -> None:
             assert isinstance(outcome, CallTimeout)
 
 
+@pytest.mark.parametrize("is_frozen", [False, True])
+async def test_closing_that_is_cancelled_ends_calls_and_connection(is_frozen: bool) -> None:
+    called = asyncio.Event()
+    frozen: list[ServerConnection] = []
+
+    async def answer_never(socket: ServerConnection, request: dict[str, Any]) -> None:
+        if is_frozen:
+            socket.transport.pause_reading()
+            frozen.append(socket)
+        called.set()
+
+    async def cancelled_after(turns: int) -> bool:
+        called.clear()
+        transport = WebSocketTransport(app.url, close_timeout=0.2)
+        session = await connect(app.url, transport=transport, store="none:")
+        handle = await session.start("x")
+        await called.wait()
+        closing = asyncio.ensure_future(session.aclose())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait((closing,))
+        with pytest.raises(Disconnected):
+            await asyncio.wait_for(handle.result(), 2)
+        return closing.cancelled()
+
+    async with running(answer_never) as app:
+        for turns in range(1, 40):
+            if not await cancelled_after(turns):
+                break
+        async with asyncio.timeout(5):
+            while any(open_socket.raddr[1:] == (app.port,) for open_socket in psutil.Process().net_connections()):
+                await asyncio.sleep(0.01)
+        for socket in frozen:
+            socket.transport.resume_reading()
+
+
 def certificate(folder: Path, name: str, *extra: str) -> tuple[Path, Path]:
     key, cert = folder / f"{name}.key", folder / f"{name}.pem"
     command = [

@@ -129,9 +129,12 @@ class MCPTransport(Transport):
 
     async def aclose(self) -> None:
         """Ends a server that this transport started. Takes a few seconds at most."""
-        await self._reconnector.aclose()
-        self._questions.close()
-        self._events.put_nowait(None)
+        try:
+            await self._reconnector.aclose()
+        finally:
+            # Even if closing is cancelled.
+            self._questions.close()
+            self._events.put_nowait(None)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

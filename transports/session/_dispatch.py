@@ -389,11 +389,16 @@ class EventDispatcher:
 
     async def __aexit__(self, *_: object) -> None:
         """Deliver pending events to callbacks and streams, within five seconds; then cancel running callbacks."""
-        await asyncio.sleep(0)  # for events that arrived in this turn of the loop
-        await cancel_and_wait(self._tasks)
-        self.streams.close()
-        await self._callbacks.wait(stalled=LIMITS.callback, timeout=LIMITS.callbacks)
-        await self._callbacks.aclose()
+        try:
+            await asyncio.sleep(0)  # for events that arrived in this turn of the loop
+            await cancel_and_wait(self._tasks)
+            self.streams.close()
+            await self._callbacks.wait(stalled=LIMITS.callback, timeout=LIMITS.callbacks)
+        finally:
+            # Closing may have been cancelled at any of these steps.
+            self.streams.close()
+            await cancel_and_wait(self._tasks)
+            await self._callbacks.aclose()
 
     def begin_call(self, call: Call) -> None:
         if call.id in self._calls:

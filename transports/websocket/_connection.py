@@ -277,8 +277,14 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     async def close(self, code: CloseCode | int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
         # The library aborts a closed transport, which asyncio does not allow if bytes were to be written at its end.
-        with suppress(AttributeError):
-            await super().close(code, reason)
+        try:
+            with suppress(AttributeError):
+                await super().close(code, reason)
+        except asyncio.CancelledError:
+            # A peer that does not read gets the close frame only after everything sent before: it is cut off.
+            with suppress(AttributeError):
+                self.transport.abort()
+            raise
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

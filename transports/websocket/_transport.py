@@ -15,6 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from operator import itemgetter
@@ -630,20 +631,19 @@ class WebSocketTransport(Transport):
         """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""
         self._state = "closed"
         self._loss = _CLOSED
-        connection = self._connection
-        if connection is not None:
-            try:
-                async with asyncio.timeout(self._close_timeout):
-                    await connection.close()
-            except TimeoutError:
-                # The peer does not read, so the close frame waits behind everything sent before.
-                connection.transport.abort()
+        try:
+            if self._connection is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._close_timeout):
+                        await self._connection.close()
+        finally:
+            # Even if closing is cancelled.
+            self._pending.fail_all(Disconnected("the transport was closed during the call"))
+            self._events.put_nowait(None)
 
         if self._read_task is not None:
             await cancel_and_wait((self._read_task,))
             self._read_task = None
-        self._pending.fail_all(Disconnected("the transport was closed during the call"))
-        self._events.put_nowait(None)
 
 
 def _is_closed_here(closed: ConnectionClosed) -> bool:
