@@ -479,6 +479,21 @@ async def test_closing_pool_fails_running_and_waiting_calls(world: World) -> Non
     assert not world.running() and world.open_now == 0
 
 
+async def test_closing_that_is_cancelled_closes_everything(world: World) -> None:
+    before = asyncio.all_tasks()
+    for turns in (1, 3, 10):
+        pool = await world.pool(1, 1).__aenter__()
+        await pool.call(PAGE, "work")
+        closing = asyncio.ensure_future(pool.aclose())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not world.running() and world.open_now == 0
+        assert asyncio.all_tasks() == before
+
+
 def test_slowdown_is_measured_per_kind_of_call() -> None:
     latency = Latency()
     for durations, slowdown in (((10, 12), 1.0), ((11, 13), 1.0), ((28, 28), 1.0), ((60, 61), 60.5 / 11)):

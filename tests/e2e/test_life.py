@@ -23,7 +23,7 @@ from tests.support.measured import measuring
 from tests.support.pages import reach_without_cdp
 from tests.support.processes import processes
 from tests.support.slow import slow_but
-from transports import Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
+from transports import Browser, CallTimeout, Disconnected, PlaywrightTransport, Progress, Session, UsageError, connect
 from transports._internal.telemetry import BROWSERS
 from transports.errors import BrowserCrashed, BrowserNotFound
 from transports.playwright import _process as browser_process
@@ -196,6 +196,28 @@ async def test_connect_cancelled_at_any_moment_leaves_no_page_or_context(
             opening.cancel()
             await asyncio.wait((opening,))
         await eventually(lambda: browser.playwright.contexts == [context] and context.pages == [])
+
+
+async def test_transport_closing_that_is_cancelled_leaves_no_context(fixture: Fixture, browser: Browser) -> None:
+    for turns in (1, 2, 4, 8, 16, 32):
+        transport = await PlaywrightTransport(fixture.url, browser=browser).__aenter__()
+        closing = asyncio.ensure_future(transport.aclose())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait((closing,))
+    await eventually(lambda: browser.playwright.contexts == [])
+
+
+async def test_browser_closing_that_is_cancelled_ends_its_processes(scratch: Path) -> None:
+    for turns in (1, 2):
+        browser = await Browser().__aenter__()
+        closing = asyncio.ensure_future(browser.aclose())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
 
 
 async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Browser) -> None:

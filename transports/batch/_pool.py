@@ -286,8 +286,12 @@ class Pool(OpenedHere):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all sessions and browsers. Running and waiting calls fail. Idempotent; takes seconds at most."""
+        """Close all sessions and browsers. Running and waiting calls fail. Idempotent; takes seconds at most, also if
+        it is cancelled: that is raised when all is closed."""
         self._open = False
+        await wait_despite_cancel(asyncio.ensure_future(self._close_all()))
+
+    async def _close_all(self) -> None:
         await self._fleet.aclose()
         while self._clearing:
             await asyncio.wait(tuple(self._clearing))

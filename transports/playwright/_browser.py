@@ -20,7 +20,7 @@ import psutil
 
 from .._internal.arguments import short_traceback, validate_arguments
 from .._internal.files import expand_home
-from .._internal.tasks import OpenedHere, Owner
+from .._internal.tasks import OpenedHere, Owner, wait_despite_cancel
 from .._internal.telemetry import BROWSER_RESTARTS, record, span
 from ..errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds, spelled
 from ..protocol._times import checked_timeout
@@ -451,7 +451,7 @@ class Browser(OpenedHere):
     async def _end_process(self) -> None:
         self.mark_ended()
         try:
-            await self._process.end()
+            await wait_despite_cancel(asyncio.ensure_future(self._process.end()))
         finally:
             self._stack.close()
 
@@ -462,10 +462,12 @@ class Browser(OpenedHere):
         if not self._closed:
             self._owner.require_same_loop()
         self._closed = True
-        if self._restarting is not None:
-            self._restarting.cancel()
-            await asyncio.wait((self._restarting,))
-        await self._end_process()
+        try:
+            if self._restarting is not None:
+                self._restarting.cancel()
+                await asyncio.wait((self._restarting,))
+        finally:
+            await self._end_process()
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()

@@ -386,13 +386,15 @@ class PageTransport(Transport):
 
     async def aclose(self) -> None:
         """Takes a few seconds at most."""
-        if self._reconnect_task is not None:
-            self._reconnect_task.cancel()
-            await asyncio.wait((self._reconnect_task,))
-        self._events.put_nowait(None)
-        await self._page_stack.aclose()
-        await self._tab_stack.aclose()
-        await self._stack.aclose()
+        try:
+            if self._reconnect_task is not None:
+                self._reconnect_task.cancel()
+                await asyncio.wait((self._reconnect_task,))
+        finally:
+            self._events.put_nowait(None)
+            # From the last to the first, and each of them, even if closing is cancelled.
+            async with self._stack, self._tab_stack, self._page_stack:
+                pass
 
     # --- messages -----------------------------------------------------------------------------------------------------
 

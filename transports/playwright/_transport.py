@@ -499,8 +499,10 @@ class TopPageTransport(PageTransport):
             super()._on_event(kind, payload)
 
     async def aclose(self) -> None:
-        await cancel_and_wait(self._announcements)
-        await super().aclose()
+        try:
+            await cancel_and_wait(self._announcements)
+        finally:
+            await super().aclose()
 
 
 def _not_sent(message: Message, tool: str) -> Message:
