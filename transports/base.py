@@ -138,14 +138,12 @@ class ScreenshotOptions(TypedDict, total=False):
 class Fetched:
     """The result of a download, from the headers of the final answer.
 
-    ``filename`` is untrusted. ``complete`` is ``False`` if nothing proves that the body is whole: no declared size, no
-    ``Content-Length``, no chunks. ``attempts`` counts the requests for the file. ``left_origin`` is true if a redirect
-    led away from the URL's own origin. ``warnings`` are for the result of the call.
+    ``filename`` is untrusted. ``attempts`` counts the requests for the file. ``left_origin`` is true if a redirect led
+    away from the URL's own origin. ``warnings`` are for the result of the call.
     """
 
-    content_type: str | None
-    filename: str | None
-    complete: bool
+    content_type: str | None = None
+    filename: str | None = None
     attempts: int = field(default=1, compare=False)
     left_origin: bool = field(default=False, compare=False)
     warnings: Sequence[str] = ()

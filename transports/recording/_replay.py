@@ -513,9 +513,7 @@ class ReplayTransport(Transport):
                 await staged.write(chunk)
 
         recorded = self._require_object(action.end, answer.payload)
-        defaults = {"content_type": None, "filename": None, "complete": False}
-        values = {field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded}
-        return Fetched(**(defaults | values))
+        return Fetched(**{field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded})
 
     def _require_object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):

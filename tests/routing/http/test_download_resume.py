@@ -37,7 +37,7 @@ async def test_broken_download_resumes(get: Get, serve: Serve, broken: Answer, i
     server = await serve(broken, rest())
     steps: list[int] = []
     got = await get(server.url, on_progress=lambda received, _: steps.append(received))
-    assert got.data == BODY and got.fetched == Fetched("application/pdf", None, True)
+    assert got.data == BODY and got.fetched == Fetched("application/pdf", None)
     assert server.sent("Range") == [None, f"bytes={HALF}-"]
     assert server.sent("If-Range") == [None, if_range]
     assert (steps, got.resets) == ([HALF, len(BODY)], 0)
@@ -223,7 +223,7 @@ async def test_mismatched_range_is_retried_without_delay(
     monkeypatch.setattr("transports.routing.http._downloads.backoff_delay", delay)
     server = await serve(cut(ETag='"v1"'), rest(span="bytes 0-9/10"), reply(BODY))
     got = await get(server.url)
-    assert got.fetched == Fetched("application/pdf", None, True, 3, False)
+    assert got.fetched == Fetched("application/pdf", None, 3)
     assert waited == [1]  # after the body that broke off
 
 

@@ -442,10 +442,14 @@ class Transfer:
         if not self.staged.size:
             # Creates the file of an empty download.
             await self.staged.write(b"")
+        if not representation.framed and expected_size is None and decoder is None:
+            self.warnings += (
+                f"nothing proves that {answer.display_url} is whole: it came without a length; declare its size, or "
+                "send Content-Length",
+            )
         return Fetched(
             content_type=representation.content_type,
             filename=representation.filename,
-            complete=representation.framed or expected_size is not None or decoder is not None,
             attempts=self.attempts,
             left_origin=self.left_origin,
             warnings=self.warnings,
