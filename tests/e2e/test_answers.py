@@ -137,6 +137,8 @@ _DATA: list[tuple[str, object, list[str]]] = [
      ["rows: an async iterator cannot be sent and became {}; send what it gives, as a list or a Blob"]),
     ("{ get p() { return new (class { get [Symbol.toStringTag]() { return 'Promise'; } })(); } }", {"p": {}},
      ["p: a Promise cannot be sent and became {}; await it"]),
+    ("{ doc: new (class extends class { #a = 1; get a() { return this.#a; } } {})() }", {"doc": {}},
+     ["doc: an object with getters only became {}; send their values, or give its class a toJSON()"]),
     ("[{}, new (class Row {})(), Object.create(null), new Proxy({}, {})]", [{}, {}, {}, {}], []),
     ("{ toJSON: 1, a: 2 }", {"toJSON": 1, "a": 2}, []),
     ("'blob:http://a/1'", "blob:http://a/1", ["answer: only the page can read a blob: URL; send the Blob itself"]),

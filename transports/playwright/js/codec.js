@@ -5,9 +5,9 @@
   const {
     String, Uint8Array, bigIntValueOf, blobSize, booleanValueOf, bufferByteLength, bufferDetached, bufferResizable,
     bytesToBase64, dataViewBuffer, dataViewByteLength, dataViewByteOffset, defineProperty, errorPrototype, fromBase64,
-    functionToString, getPrototypeOf, hasOwn, isArray, isAsyncIterable, isError, isFinite, isFrozen, isView, keys, listForEach, listJoin,
+    functionToString, getOwnPropertyDescriptor, getPrototypeOf, hasOwn, isArray, isAsyncIterable, isError, isFinite, isFrozen, isView, keys, listForEach, listJoin,
     listPrototype, listPush, mapForEach, mapList, mapPrototype, mapSize, matches, numberValueOf, objectIsPrototypeOf,
-    objectToString, plainPrototype, rawJSON, setForEach, setMember, setPrototype, setSize, sharedByteLength, stringify,
+    objectToString, ownKeys, plainPrototype, rawJSON, setForEach, setMember, setPrototype, setSize, sharedByteLength, stringify,
     textIncludes, textIsWellFormed, textSlice, textStartsWith, textToWellFormed, textValueOf, typedArrayAt, typedArrayBuffer,
     typedArrayKind, typedArrayLength, typedArrayOffset, typedArraySize, wordsOf,
   } = natives;
@@ -43,6 +43,19 @@
         if (typeof made === "function" && matches(/\[native code\]\s*\}$/, functionToString(made))) return true;
       }
     } catch { /* a getter or a trap of the app's */ }
+    return false;
+  };
+
+  // Returns whether a class of the app's gives an object getters, which may read its private fields.
+  const hasGetters = (value) => {
+    try {
+      for (let proto = getPrototypeOf(value), next; proto && (next = getPrototypeOf(proto)); proto = next) {
+        const names = ownKeys(proto);
+        for (let index = 0; index < names.length; index += 1) {
+          if (typeof names[index] === "string" && hasOwn(getOwnPropertyDescriptor(proto, names[index]), "get")) return true;
+        }
+      }
+    } catch { /* a trap of the app's */ }
     return false;
   };
 
@@ -172,6 +185,7 @@
       const kind = kindOf(value);
       if (kind === "Promise") warn(depth, "a Promise cannot be sent and became {}; await it");
       else if (kind !== "Object" && holdsMore(value)) warn(depth, `a ${kind} cannot be sent and became {}; send a Blob, an ArrayBuffer or JSON`);
+      else if (kind === "Object" && hasGetters(value)) warn(depth, "an object with getters only became {}; send their values, or give its class a toJSON()");
       else if (isAsyncIterable(value)) warn(depth, "an async iterator cannot be sent and became {}; send what it gives, as a list or a Blob");
     };
     // Repairs the keys of a copy.
