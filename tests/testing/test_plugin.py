@@ -234,6 +234,14 @@ def test_output_that_cannot_be_written_fails_no_other_test(pytester: pytest.Pyte
     result.stdout.fnmatch_lines(["*x.txt cannot be compared: *; a result that differs is kept in *--abp-output*"])
 
 
+def test_output_folder_that_cannot_be_read_is_no_internal_error(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_fine(): pass")
+    result = ran(pytester, "--abp-output", "too-long-" * 40)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    assert result.ret == 0
+
+
 @pytest.mark.slow
 def test_xdist_workers_share_run_folder(pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")

@@ -273,7 +273,10 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if not hasattr(config, "workerinput"):
-        remove_older_runs(output_folder(config), config.stash[_RUN], int(number_option(config, "keep_runs") or 1))
+        keep = int(number_option(config, "keep_runs") or 1)
+        # In a folder of another user, for example, pytest would end with an internal error.
+        with contextlib.suppress(OSError):
+            remove_older_runs(output_folder(config), config.stash[_RUN], keep)
 
 
 # --- target and store ---------------------------------------------------------------------------------------------
