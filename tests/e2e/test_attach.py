@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -22,10 +23,11 @@ from aiohttp import web
 from playwright.async_api import BrowserContext, Page
 
 from tests.e2e.notebook import content, notebook
+from tests.support.object_server import Proxy
 from tests.support.pages import serve_answers
 from tests.support.slow import slow_but
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
-from transports.errors import ConnectFailed, ContextLost, Disconnected, NotAbpApp
+from transports.errors import BrowserCrashed, ConnectFailed, ContextLost, Disconnected, NotAbpApp
 from transports.playwright._channels import CdpChannel
 from transports.playwright._content import Ladder
 from transports.playwright._find import find_browser
@@ -369,6 +371,24 @@ async def test_frozen_attached_browser_is_released_in_time_and_left_running(tmp_
             member.resume()
         assert process.is_running()
         assert "mine" in await tabs_of(cdp_url)
+
+
+@pytest.mark.slow
+async def test_connection_to_attached_browser_is_opened_again(
+    running: tuple[str, psutil.Process], tmp_path: Path
+) -> None:
+    port = urlsplit(running[0]).port
+    assert port is not None
+    async with (
+        Proxy(port) as proxy,
+        notebook() as url,
+        connect(url, cdp_url=proxy.endpoint, store=tmp_path, timeout=30) as app,
+    ):
+        proxy.cut_down = 0
+        with pytest.raises(BrowserCrashed, match=r"the browser is gone; .* as soon as it can be reached"):
+            await app.call("note.read")
+        proxy.cut_down = None
+        assert value((await app.call("note.read")).data, "storage") is None
 
 
 @pytest.mark.slow

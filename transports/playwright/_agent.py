@@ -439,7 +439,7 @@ class PageAgent(Agent):
 
     @listener
     def on_disconnect(self, _: object) -> None:
-        self.mark_lost(BrowserCrashed("the browser has ended"))
+        self.mark_lost(BrowserCrashed("the browser is gone"))
 
     @listener
     def _on_close(self, _: Page) -> None:

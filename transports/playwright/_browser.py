@@ -260,7 +260,7 @@ class Browser(OpenedHere):
     def after_restart(self) -> str:
         """Consequence of the end of the browser, for error messages: restart with or without cookies and storage."""
         if self.attached:
-            return "it is attached to again as soon as it runs"
+            return "it is attached to again as soon as it can be reached"
         if self._profile is not None:
             return "it is started again with its profile"
         return "it is started again without the cookies and storage that it held"
