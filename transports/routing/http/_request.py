@@ -119,14 +119,16 @@ class DownloadRequest:
 def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
     """``late`` is in seconds. ``status`` is the server's answer, if there was a request."""
     message = f"{display_url} expired"
+    advice = "call the capability again for a new URL"
     details: dict[str, object] = {"url": display_url}
     if late is not None:
         message += f" {late:.1f} s ago"
+        advice += "; if that has expired, too, compare the clocks"
         details["expired_seconds_ago"] = round(late, 3)
     if status is not None:
         message += f" (the server answers {status})"
         details["status"] = status
-    return UrlExpired(f"{message}; call the capability again for a new URL", details=details)
+    return UrlExpired(f"{message}; {advice}", details=details)
 
 
 def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
