@@ -98,10 +98,15 @@ async def wait_despite_cancel(task: asyncio.Future[T]) -> T:
             # The first cancellation is raised below; later ones are dropped.
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
-        # The caller gets the cancellation. asyncio would warn of an exception that was never retrieved.
-        if not task.cancelled():
-            task.exception()
+        # The caller gets the cancellation.
+        mark_retrieved(task)
         raise
+
+
+def mark_retrieved(future: asyncio.Future[Any]) -> None:
+    """Ask for the exception of a future that has ended: asyncio warns of one that was never retrieved."""
+    if not future.cancelled():
+        future.exception()
 
 
 def discard_unawaited(work: Awaitable[object]) -> None:
@@ -111,8 +116,7 @@ def discard_unawaited(work: Awaitable[object]) -> None:
         work.close()
     elif asyncio.isfuture(work):
         work.cancel()
-        # Asking for the exception marks it as retrieved.
-        work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        work.add_done_callback(mark_retrieved)
 
 
 def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:

@@ -22,7 +22,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
 from .._internal.masking import map_texts
-from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, in_thread, start_task
+from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, in_thread, mark_retrieved, start_task
 from ..errors import (
     ABPError,
     CapabilityError,
@@ -257,8 +257,8 @@ class Connection:
                 tools_list_changed=bool(capabilities.tools),
                 resources_list_changed=bool(capabilities.resources),
             )
-            # A server may refuse the stream. Retrieving the exception keeps asyncio from logging it.
-            opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())
+            # A server may refuse the stream.
+            opened.add_done_callback(mark_retrieved)
 
     async def listen(self, uri: str) -> None:
         """Raises :class:`mcp.MCPError` if the server does not report changes of the resource."""
@@ -359,9 +359,8 @@ class Reconnector:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
-            if not self._task.cancelled():
-                # Retrieve the exception, so that asyncio does not log it. open() may have raised it.
-                self._task.exception()
+            # open() may have raised its exception.
+            mark_retrieved(self._task)
         self._connection = None
 
     async def _keep_open(self, opened: asyncio.Future[None]) -> None:

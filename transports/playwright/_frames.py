@@ -93,9 +93,8 @@ class FrameSession:
             return result
         finally:
             self._replies.pop(number, None)
-            # If sending failed, the reply was never awaited: read it, so that asyncio does not log its exception.
-            if reply.done() and not reply.cancelled():
-                reply.exception()
+            # If sending failed, the reply was never awaited.
+            discard_unawaited(reply)
 
     def receive(self, text: str) -> bool:
         """Handle a message of the process. Returns ``False`` if there are too many in this second."""

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
-from .._internal.tasks import backoff_delay, cancel_and_wait, start_task
+from .._internal.tasks import backoff_delay, cancel_and_wait, mark_retrieved, start_task
 from ..artifacts._base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Transport
 from ..errors import (
@@ -300,8 +300,8 @@ class PageTransport(Transport):
             tab.set_permissions(agent, self._permissions),
             tab.keep_active(agent),
         )
-        # Read the exception, so that asyncio does not log it if the app fails to load first.
-        preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # It is not awaited if the app fails to load first.
+        preparing.add_done_callback(mark_retrieved)
         self._page_stack.push_async_callback(cancel_and_wait, (preparing,))
         # Turns of the event loop in which these tasks, and those that they begin, send their commands.
         for _ in range(3):

@@ -31,7 +31,7 @@ from weakref import WeakSet
 import psutil
 
 from .._internal.files import temp_folder, user_folder
-from .._internal.tasks import no_processes_error
+from .._internal.tasks import mark_retrieved, no_processes_error
 from .._internal.telemetry import OPEN_BROWSERS
 from ..artifacts._files import belongs_to_us, map_os_errors, try_lock
 from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
@@ -133,7 +133,7 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     driver_ended = getattr(transport, "on_error_future", None)
     if isinstance(driver_ended, asyncio.Future):
         # Playwright never awaits this future, so asyncio would log the end of a killed driver.
-        driver_ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+        driver_ended.add_done_callback(mark_retrieved)
 
     process = getattr(transport, "_proc", None)
     if process is None:

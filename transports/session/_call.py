@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .._internal.arguments import short_traceback
-from .._internal.tasks import Owner, cancel_and_wait
+from .._internal.tasks import Owner, cancel_and_wait, mark_retrieved
 from ..errors import ABPError, CapabilityError, may_have_run
 from ..protocol._find_content import Found
 from ..protocol._times import checked_timeout
@@ -134,7 +134,8 @@ class CallHandle:
         self._asks = asks
         self._owner = owner
         self._task = asyncio.ensure_future(work)
-        self._task.add_done_callback(_mark_retrieved)
+        # result() is optional.
+        self._task.add_done_callback(mark_retrieved)
 
     def __repr__(self) -> str:
         return f"<call {self.id} of {self.capability}>"
@@ -173,12 +174,6 @@ class CallHandle:
         """Cancel the call, in the app too, and wait for its end, for a second at most. No effect on an ended call."""
         self._owner.require_same_loop()
         await cancel_and_wait((self._task,))
-
-
-def _mark_retrieved(task: asyncio.Task[Result]) -> None:
-    """Mark the task's error as retrieved: ``result()`` is optional, and asyncio logs errors that are not retrieved."""
-    if not task.cancelled():
-        task.exception()
 
 
 def timeout_seconds(timeout: float | None, default: float) -> float:

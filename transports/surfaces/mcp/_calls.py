@@ -22,7 +22,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from ..._internal.tasks import cancel_and_wait, start_task
+from ..._internal.tasks import cancel_and_wait, mark_retrieved, start_task
 from ...protocol._elicitation import (
     DECLINED,
     Question as AppQuestion,
@@ -323,9 +323,8 @@ class ToolCall:
         """Cancel the call, in the app too, and wait until it has ended. Not interrupted by cancellation."""
         with anyio.CancelScope(shield=True):
             await cancel_and_wait((self.task,))
-            if self.task.done() and not self.task.cancelled():
-                # Mark the exception as retrieved, since nothing awaits the task any more.
-                self.task.exception()
+            if self.task.done():
+                mark_retrieved(self.task)
 
     async def progress(self, progress: Progress) -> None:
         self.latest_progress = progress

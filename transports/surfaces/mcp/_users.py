@@ -29,7 +29,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from ..._internal.recent import Recent
-from ..._internal.tasks import cancel_and_wait, spawn
+from ..._internal.tasks import cancel_and_wait, mark_retrieved, spawn
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import Scope
 from ...errors import ABPError, UsageError
@@ -173,9 +173,8 @@ class Connections:
 
     def _on_opened(self, key: str, opening: asyncio.Future[App]) -> None:
         del self._opening[key]
-        if not opening.cancelled():
-            # Mark the exception as retrieved, since the waiting request may be gone.
-            opening.exception()
+        # The waiting request may be gone.
+        mark_retrieved(opening)
 
     def with_warning_if_reopened(self, app: App, result: Result) -> Result:
         if app.key not in self._reopened:

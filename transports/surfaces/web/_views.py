@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from ..._internal.tasks import in_thread
+from ..._internal.tasks import in_thread, mark_retrieved
 from ...artifacts._ref import Scope
 from ...errors import ABPError, CapabilityError, TooLarge, UsageError, first_line, format_seconds
 from ...protocol._declarations import Resource, ResourceTemplate
@@ -241,7 +241,8 @@ class ViewRoutes:
     def _add_view(self, call_id: str) -> asyncio.Future[LiveView]:
         """Add a view. One more than the limit removes the oldest."""
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
-        view.add_done_callback(_read_exception)
+        # The page may never ask for it.
+        view.add_done_callback(mark_retrieved)
         self._views[call_id] = view
         if len(self._views) > self._limits.views:
             oldest = next(iter(self._views))
@@ -401,12 +402,6 @@ class ViewRoutes:
             if is_ready and secrets.compare_digest(view.result().name, name):
                 return view.result()
         return None
-
-
-def _read_exception(view: asyncio.Future[LiveView]) -> None:
-    """Read an exception, so that asyncio does not log it: the page may never ask for it."""
-    if not view.cancelled():
-        view.exception()
 
 
 async def _keep_report(live: LiveView, request: web.Request) -> web.Response:
