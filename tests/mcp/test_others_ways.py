@@ -797,6 +797,12 @@ FAULTS: list[tuple[Answer, type[ABPError], str]] = [
         ProtocolError,
         "compressed its answer",
     ),
+    (
+        lambda asked, said: body('{"message": "no key"}'),
+        ProtocolError,
+        'not a JSON-RPC message: {"message": "no key"} ',
+    ),
+    (said_as("text/plain", "no key"), ProtocolError, "JSON is malformed: .*: no key; its type is text/plain"),
     (said_as("text/html", "<html>Sign in"), ProtocolError, "an answer that cannot be read: .*its type is text/html"),
 ]
 

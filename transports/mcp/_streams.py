@@ -455,7 +455,7 @@ def _converter_for(
     # The SDK reports an answer without a body itself.
     if response.is_success and response.status_code != 202:
         content_type = response.headers.get("content-type", "").lower()
-        return partial(_convert_answer, request_id, content_type, withheld)
+        return partial(_convert_answer, server, request_id, content_type, withheld)
     # The SDK reports a 404 without a session itself, as an unknown method.
     has_session = _SESSION_HEADER in response.request.headers
     if response.is_error and (has_session or response.status_code != 404):
@@ -516,11 +516,14 @@ async def _request_id(request: httpx2.Request) -> int | None:
     return int(ends.identity)
 
 
-def _convert_answer(request_id: int, content_type: str, withheld: WithheldResults, body: bytes) -> bytes:
+def _convert_answer(
+    server: HttpServer, request_id: int, content_type: str, withheld: WithheldResults, body: bytes
+) -> bytes:
     try:
         return _encode_with_placeholder(parse_message(body.removeprefix(BOM_UTF8), request_id), withheld)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
         code, text = unreadable(error)
+        text += refusal_words(body, server.redact)
         if not content_type.startswith("application/json"):
             text += f"; its type is {content_type[:80]}" if content_type else "; it has no type"
         return encode_message(error_of_request(request_id, code, text))
