@@ -53,12 +53,8 @@ class ResourceCache:
         is_valid = time.monotonic() < expires
         for ref in result.artifacts.values():
             is_valid = is_valid and await self._store.exists(ref.id)
-        if not is_valid:
-            self._results.pop(uri, None)
-            return None
-
         # A change that was reported meanwhile has removed it.
-        if self._results.get(uri) is not cached:
+        if not is_valid or self._results.get(uri) is not cached:
             return None
         self._results.move_to_end(uri)
         return result
@@ -70,9 +66,6 @@ class ResourceCache:
         seconds = float(ttl) if isinstance(ttl, int | float) else math.inf
         if seconds > 0 and changes == self.changes:
             self._results[uri] = result, time.monotonic() + seconds
-
-    def discard(self, uri: str) -> None:
-        self._results.pop(uri, None)
 
     def on_notification(self, notification: Notification) -> None:
         """Drop the resource that ``notifications/resources/updated`` names, and the resources below that URI."""
@@ -218,8 +211,6 @@ class Resources:
 
         if self.policy.cache_reads_to_artifacts:
             self._cache.put(uri, result, ttl=answer.get("ttl"), changes=changes)
-        else:
-            self._cache.discard(uri)
         return result
 
     @property
