@@ -11,6 +11,7 @@ from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.batch.runs import both_databases, done, filled, jobs
@@ -165,3 +166,24 @@ def test_postgres_url_never_shows_password(address: str, shown: str) -> None:
     if "…" not in shown:
         again, run = PostgresUrl.read(f"postgresql://{address}{more}run=a%20b").split_off_parameter("run")
         assert (again, run) == (f"postgresql://{address}", "a b")
+
+
+async def test_ledger_whose_closing_is_cancelled_is_closed(tmp_path: Path) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def slow_batches() -> Iterator[list[Job]]:
+        reached.set()
+        go_on.wait(20)
+        yield list(jobs(1))
+
+    ledger = await open_ledger(tmp_path).__aenter__()
+    adding = asyncio.ensure_future(ledger.add(slow_batches, "one"))
+    await asyncio.to_thread(reached.wait, 20)
+    closing = asyncio.ensure_future(ledger.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(adding, closing, return_exceptions=True)
+    assert closing.cancelled()
+    assert not [file for file in psutil.Process().open_files() if file.path.startswith(str(tmp_path))]

@@ -76,6 +76,15 @@ async def test_unresponsive_view_is_closed_anyway(server: Session) -> None:
     assert page is not None and page.is_closed()
 
 
+async def test_view_whose_closing_is_cancelled_is_closed(server: Session) -> None:
+    view = await server.open_view("slow_goodbye")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await view.aclose()
+    page = wire(view).page
+    assert page is not None and page.is_closed()
+
+
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 

@@ -129,8 +129,9 @@ class Transactions:
         """Wait for the running transaction. Idempotent."""
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
+            closing = asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
             self._thread.shutdown(wait=False)
+            await wait_despite_cancel(closing)
 
 
 def without_nul(text: str | None) -> str | None:

@@ -148,19 +148,25 @@ class ViewTransport(PageTransport):
         await super().open()
 
     async def aclose(self) -> None:
+        try:
+            await self._tear_down()
+        finally:
+            for task in tuple(self._answering):
+                task.cancel()
+            await super().aclose()
+
+    async def _tear_down(self) -> None:
         agent = self._agent
         is_initialized = self._host is not None and self._host.initialized.is_set()
-        if agent is not None and not agent.is_lost and is_initialized:
-            timeout = 2.0
-            # Many views do not know the request.
-            with contextlib.suppress(ABPError):
-                await agent.invoke("ask", "ui/resource-teardown", "{}", timeout=timeout)
-            # The view may send its last requests during its teardown.
-            if self._answering:
-                await asyncio.wait(self._answering, timeout=timeout)
-        for task in tuple(self._answering):
-            task.cancel()
-        await super().aclose()
+        if agent is None or agent.is_lost or not is_initialized:
+            return
+        timeout = 2.0
+        # Many views do not know the request.
+        with contextlib.suppress(ABPError):
+            await agent.invoke("ask", "ui/resource-teardown", "{}", timeout=timeout)
+        # The view may send its last requests during its teardown.
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=timeout)
 
     async def _open_page(self) -> PageAgent:
         self._deadline = time.monotonic() + self._timeout
