@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sqlite3
 import threading
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from tests.batch.runs import both_databases, done, filled, jobs
-from tests.support.postgres_server import run_url
+from tests.support.postgres_server import run_url, running_server
 from tests.support.rows import each_row
 from transports._internal.database import PostgresUrl
 from transports.batch._batch import open_run
@@ -187,3 +188,18 @@ async def test_ledger_whose_closing_is_cancelled_is_closed(tmp_path: Path) -> No
     await asyncio.gather(adding, closing, return_exceptions=True)
     assert closing.cancelled()
     assert not [file for file in psutil.Process().open_files() if file.path.startswith(str(tmp_path))]
+
+
+@pytest.mark.slow
+async def test_cancelling_ends_the_wait_for_a_database_that_answers_nothing() -> None:
+    with running_server(f"suspended-{os.getpid()}") as server:
+        async with open_ledger(run_url(server.url)) as ledger:
+            await ledger.add(lambda: [jobs(1)], "one")
+            with server.suspended():
+                counting = asyncio.ensure_future(ledger.counts())
+                await asyncio.sleep(0.5)
+                assert not counting.done()
+                counting.cancel()
+                await asyncio.wait((counting,), timeout=20)
+                assert counting.cancelled()
+            assert (await ledger.counts()).total == 1

@@ -34,6 +34,19 @@ class PostgresServer:
         process.send_signal(signal.SIGQUIT)
         process.wait(30)
 
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """It keeps its connections, and answers nothing."""
+        server = psutil.Process(self._server.get_pid())
+        processes = [server, *server.children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.resume()
+
     def start(self) -> None:
         """Start it again, at the same address."""
         self._server.ensure_postgres_running()

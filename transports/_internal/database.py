@@ -10,8 +10,10 @@ import contextlib
 import errno
 import re
 import shutil
+import socket
 import sqlite3
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,12 +73,20 @@ class Connection(Protocol):
     def close(self) -> None:
         """Close the connection. Never raises."""
 
+    def cut(self) -> None:
+        """Break the connection, from any thread: what waits for the server fails. Never raises."""
+
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
         """All changes are on the disk when this returns; if ``work`` raises, nothing is changed. A transaction that
         does not ``write`` waits for no other."""
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Acquire the lock ``name``, and hold it until the transaction ends."""
+
+
+#: Seconds for a transaction in PostgreSQL, which itself ends each statement after two minutes.
+_MAX_SECONDS = 180.0
+_MAX_SECONDS_OF_INPUT = 86400.0
 
 
 class Transactions:
@@ -91,23 +101,34 @@ class Transactions:
         self._reached = False
 
     async def run(
-        self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] = lambda: None, *, write: bool = True
+        self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] | None = None, *, write: bool = True
     ) -> T:
         """``work`` may run more than once, each time in a new transaction; after a lost connection it is unknown
-        whether the last transaction was committed. Running work ends even if the caller is cancelled, after
-        ``on_cancel()``."""
+        whether the last transaction was committed. Work with an ``on_cancel`` may take as long as its input does. If
+        the caller is cancelled, work has five seconds to end, after ``on_cancel()``: a server may be connected, and
+        never answer."""
         if self._closed:
             raise self._database.error(f"{self._database.name} is closed; open it again")
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._run_with_retries, work, write)
+        loop = asyncio.get_running_loop()
+        given_up = threading.Event()
+        future = loop.run_in_executor(self._thread, self._run_with_retries, work, write, given_up)
+        max_seconds = _MAX_SECONDS if on_cancel is None else _MAX_SECONDS_OF_INPUT
+        cutting = loop.call_later(max_seconds, self._database.cut)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            on_cancel()
+            given_up.set()
+            if on_cancel is not None:
+                on_cancel()
+            cutting.cancel()
+            cutting = loop.call_later(5.0, self._database.cut)
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await wait_despite_cancel(future)
             raise
+        finally:
+            cutting.cancel()
 
-    def _run_with_retries(self, work: Callable[[Cursor], T], write: bool) -> T:
+    def _run_with_retries(self, work: Callable[[Cursor], T], write: bool, given_up: threading.Event) -> T:
         deadline = time.monotonic() + self._patience
         attempt = 0
         while True:
@@ -121,9 +142,8 @@ class Transactions:
                 attempt += 1
                 delay = backoff_delay(attempt, max_delay=2.0)
                 may_be_retried = error.retryable and self._reached and not self._closed
-                if not may_be_retried or time.monotonic() + delay > deadline:
+                if not may_be_retried or time.monotonic() + delay > deadline or given_up.wait(delay):
                     raise
-                time.sleep(delay)
 
     async def aclose(self) -> None:
         """Wait for the running transaction. Idempotent."""
@@ -232,6 +252,9 @@ class SqliteConnection:
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.cleanup()
+
+    def cut(self) -> None:
+        """A file answers, or the wait for another process ends."""
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
         db = self._db
@@ -516,6 +539,15 @@ class PostgresConnection:
         if db is not None:
             with contextlib.suppress(self._psycopg.Error):
                 db.close()
+
+    def cut(self) -> None:
+        if self._db is None:
+            return
+        with (
+            contextlib.suppress(OSError, self._psycopg.Error),
+            socket.fromfd(self._db.fileno(), socket.AF_INET, socket.SOCK_STREAM) as connection,
+        ):
+            connection.shutdown(socket.SHUT_RDWR)
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
         """``write`` has no effect: in PostgreSQL, readers never wait for writers."""
