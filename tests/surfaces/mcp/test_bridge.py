@@ -73,6 +73,8 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         assert listed["total"] == 2
         answer = await client.call_tool("abp_call", {"capability": "text.shout"})
         assert answer.is_error and "Next: call abp_connect with the address of the app" in words(answer)
+        answer = await client.call_tool("abp_call", {"session": "of-before", "capability": "text.shout"})
+        assert answer.is_error and "no app is connected; connect one first, with its url" in words(answer)
 
 
 @pytest.mark.requirement("R3-1c", "R3-2a", "R3-2c", "R3-2d", "R3-3b", "R3-6b", "R3-6c", "R3-8a", "R3-8d", "R3-9c")

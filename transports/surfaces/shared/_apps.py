@@ -279,10 +279,11 @@ class Apps(dict[str, App]):
 
     def select(self, key: object, capability: str | None = None) -> App:
         """Return the app with this key; without a key the only app, or the only one with ``capability``."""
+        none_connected = "no app is connected; connect one first, with its url"
         if isinstance(key, str):
             if key in self:
                 return self[key]
-            advice = f"use one of {self._names()}" if self else "no app is connected"
+            advice = f"use one of {self._names()}" if self else none_connected
             raise UsageError(f"unknown session {key!r}; {advice}", code="SESSION_INVALID")
 
         candidates = [app for app in self.values() if capability is None or capability in app.session.capabilities]
@@ -292,7 +293,7 @@ class Apps(dict[str, App]):
         if len(self) == 1:
             return next(iter(self.values()))
         if not self:
-            raise UsageError("no app is connected; connect one first, with its url", code="NOT_INITIALIZED")
+            raise UsageError(none_connected, code="NOT_INITIALIZED")
         raise UsageError(f"several apps are connected; choose one with `session`: {self._names()}")
 
     def _names(self) -> str:
