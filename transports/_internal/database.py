@@ -99,6 +99,8 @@ class Transactions:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="abp-database")
         self._closed = False
         self._reached = False
+        #: Belongs to the work that the thread does.
+        self._running: threading.Event | None = None
 
     async def run(
         self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] | None = None, *, write: bool = True
@@ -113,7 +115,7 @@ class Transactions:
         given_up = threading.Event()
         future = loop.run_in_executor(self._thread, self._run_with_retries, work, write, given_up)
         max_seconds = _MAX_SECONDS if on_cancel is None else _MAX_SECONDS_OF_INPUT
-        cutting = loop.call_later(max_seconds, self._database.cut)
+        cutting = loop.call_later(max_seconds, self._cut, given_up)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -121,14 +123,20 @@ class Transactions:
             if on_cancel is not None:
                 on_cancel()
             cutting.cancel()
-            cutting = loop.call_later(5.0, self._database.cut)
+            cutting = loop.call_later(5.0, self._cut, given_up)
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await wait_despite_cancel(future)
             raise
         finally:
             cutting.cancel()
 
+    def _cut(self, given_up: threading.Event) -> None:
+        # Work that waits for the thread must not break the transaction of other work.
+        if self._running is given_up:
+            self._database.cut()
+
     def _run_with_retries(self, work: Callable[[Cursor], T], write: bool, given_up: threading.Event) -> T:
+        self._running = given_up
         deadline = time.monotonic() + self._patience
         attempt = 0
         while True:
