@@ -128,7 +128,7 @@ def test_file_reporting_zero_size_is_still_limited() -> None:
     ],
 )
 def test_home_of_unknown_user_is_reported(use: Callable[[str], object]) -> None:
-    with pytest.raises(UsageError, match=r"'~no-such-user/file.json': there is no such home folder"):
+    with pytest.raises(UsageError, match=r"'~no-such-user/file.json': unknown home folder"):
         use("~no-such-user/file.json")
 
 
