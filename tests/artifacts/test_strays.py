@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,16 @@ async def test_change_token_changes_with_store_content(root: Path, monkeypatch: 
     assert second == await store.change_token() != first
     await store.put_bytes(b"y")
     assert await store.change_token() != second
+
+
+@pytest.mark.parametrize("suffix", ["", ".crdownload"])
+async def test_download_of_a_browser_that_was_killed_is_removed_after_an_hour(tmp_path: Path, suffix: str) -> None:
+    async with LocalStore(tmp_path) as store:
+        ref = await store.put_text("a")
+        download = tmp_path / ".abp" / "staging" / f"d7266ec6-c579-4cde-ba2e-e0123456789a{suffix}"
+        download.write_bytes(bytes(7))
+        assert await store.gc() == []
+        hours_ago = time.time() - 7200
+        os.utime(download, (hours_ago, hours_ago))
+        assert [(removal.kind, removal.id) for removal in await store.gc()] == [("staged", download.name)]
+        assert not download.exists() and await store.get(ref.id) == b"a"

@@ -23,6 +23,8 @@ logger = logging.getLogger("transports.artifacts")
 #: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _BLOB = re.compile(r"[0-9a-f]{64}")
+#: A file that a browser writes into ``staging/``.
+_DOWNLOAD = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.crdownload)?")
 
 
 class Stray(NamedTuple):
@@ -236,7 +238,12 @@ class Maintenance:
         for folder, name, status in _list_files(self._tree, "staging"):
             # :mod:`transports.playwright._content` puts slices of a file beside it.
             match = re.fullmatch(r"(\d+)-[0-9a-f]+(?:\.slice\d)?", name)
-            if match is None or not is_left_behind(int(match[1]), status.st_mtime):
+            if match is not None:
+                is_left = is_left_behind(int(match[1]), status.st_mtime)
+            else:
+                # A browser that was killed leaves its download.
+                is_left = bool(_DOWNLOAD.fullmatch(name)) and time.time() - status.st_mtime > MAX_WRITING
+            if not is_left:
                 continue
             if dry_run or folder.discard(name):
                 removals.append(Removal("staged", name, status.st_size, "orphan"))
