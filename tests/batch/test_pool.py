@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.batch.planted import PAGE, App, Browser, World
+from tests.support.cancelling import cancel_after_turns
 from tests.support.eventually import eventually
 from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
@@ -484,12 +485,7 @@ async def test_closing_that_is_cancelled_closes_everything(world: World) -> None
     for turns in (1, 3, 10):
         pool = await world.pool(1, 1).__aenter__()
         await pool.call(PAGE, "work")
-        closing = asyncio.ensure_future(pool.aclose())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
+        assert (await cancel_after_turns(turns, pool.aclose())).cancelled()
         assert not world.running() and world.open_now == 0
         assert asyncio.all_tasks() == before
 

@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Error
 
+from tests.support.cancelling import cancel_after_turns
 from tests.support.eventually import eventually
 from tests.support.measured import measuring
 from tests.support.pages import reach_without_cdp
@@ -201,23 +202,14 @@ async def test_connect_cancelled_at_any_moment_leaves_no_page_or_context(
 async def test_transport_closing_that_is_cancelled_leaves_no_context(fixture: Fixture, browser: Browser) -> None:
     for turns in (1, 2, 4, 8, 16, 32):
         transport = await PlaywrightTransport(fixture.url, browser=browser).__aenter__()
-        closing = asyncio.ensure_future(transport.aclose())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        closing.cancel()
-        await asyncio.wait((closing,))
+        await cancel_after_turns(turns, transport.aclose())
     await eventually(lambda: browser.playwright.contexts == [])
 
 
 async def test_browser_closing_that_is_cancelled_ends_its_processes(scratch: Path) -> None:
     for turns in (1, 2):
         browser = await Browser().__aenter__()
-        closing = asyncio.ensure_future(browser.aclose())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
+        assert (await cancel_after_turns(turns, browser.aclose())).cancelled()
 
 
 async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Browser) -> None:

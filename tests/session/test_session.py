@@ -13,6 +13,7 @@ import transports
 import transports.sync
 from tests.conftest import Connect
 from tests.support.apps import FOREVER, NotingTransport, answering, ask, hang
+from tests.support.cancelling import cancel_after_turns
 from transports import (
     ABPError,
     CallTimeout,
@@ -207,11 +208,7 @@ async def test_closing_that_is_cancelled_at_any_step_leaves_nothing(app_of: Conn
             handle = await app.start("ask")
             while not isinstance(await anext(events), ElicitationRequest):
                 pass
-            closing = asyncio.ensure_future(app.aclose())
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            closing.cancel()
-            await asyncio.wait((closing,))
+            closing = await cancel_after_turns(steps, app.aclose())
             assert [event async for event in events]
             with pytest.raises(Disconnected):
                 await handle.result()

@@ -20,6 +20,7 @@ import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
+from tests.support.cancelling import cancel_after_turns
 from tests.support.held import bytes_held_after
 from tests.support.rows import each_row
 from transports import (
@@ -392,11 +393,7 @@ async def test_closing_that_is_cancelled_ends_calls_and_connection(is_frozen: bo
         session = await connect(app.url, transport=transport, store="none:")
         handle = await session.start("x")
         await called.wait()
-        closing = asyncio.ensure_future(session.aclose())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        closing.cancel()
-        await asyncio.wait((closing,))
+        closing = await cancel_after_turns(turns, session.aclose())
         with pytest.raises(Disconnected):
             await asyncio.wait_for(handle.result(), 2)
         return closing.cancelled()
