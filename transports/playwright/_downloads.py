@@ -639,7 +639,7 @@ class AppDownloads:
         except FileNotFoundError:
             raise TransportError(
                 "the browser saved it where this program does not see it, as a snap does; have the app return it, or "
-                "take a browser that is installed otherwise"
+                "use a browser that is installed another way"
             ) from None
         del self._running[guid]
 
