@@ -259,7 +259,7 @@ async def test_image_unsupported_by_models_stays_a_reference(
 
 
 async def test_multiple_images_are_downscaled_and_keep_real_type(app_of: Connect) -> None:
-    contents = {"wide": file(_encoded("JPEG", (4000, 3000)), "a.jpg", "image/jpeg"),
+    contents = {"wide": file(_encoded("JPEG", (2400, 30)), "a.jpg", "image/jpeg"),
                 "other": file(_encoded("JPEG", (30, 20)), "b.png", "image/png")}  # fmt: skip
     async with app_of({"draw": answering(contents)}) as app:
         wide, other = (await AppTools(app, {}).call("abp_draw", {})).attachments
@@ -304,13 +304,15 @@ async def test_pdf_page_is_read_with_its_image(app: Session) -> None:
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1>", "options": None, "title": None})
     assert printed.result is not None, printed.text
     ref = printed.result.artifact()
-    page = await tools.call("abp_read_artifact", {"id": ref.id, "page": 1, "offset": None, "picture": True})
+    page = await tools.call("abp_read_artifact", {"id": ref.id, "page": 1.0, "offset": None, "picture": True})
     assert page.text == f"Page 1 of 1 of {ref.filename}:\nSales"
     (picture,) = page.attachments
     assert picture.mime_type == "image/png" and picture.data.startswith(b"\x89PNG")
     assert (await tools.call("abp_read_artifact", {"id": ref.id})).attachments == ()
     gone = await tools.call("abp_read_artifact", {"id": ref.id, "page": 2})
     assert gone.is_error and f"{ref.filename} has 1 pages; the first is 1" in gone.text
+    for number in (1.5, 0, "1", 10**30):
+        assert (await tools.call("abp_read_artifact", {"id": ref.id, "page": number})).is_error, number
     blind = AppTools(app, {"attach": ()}).tools["abp_read_artifact"].schema
     assert "picture" not in str(blind["properties"])
 
@@ -440,14 +442,8 @@ async def test_strict_tool_call_is_as_expressive_as_plain_one(app_of: Connect) -
         for caller in (tools, AppTools(app, {"strict": False})):
             answer = await caller.call("abp_print", arguments)
             assert answer.result is not None and answer.result.data == {"margin": {"top": 1}, "maybe": None}
-        full = {
-            "size": "letter",
-            "margin": {"top": 1, "left": 2},
-            "tags": ["a"],
-            "either": 3,
-            "maybe": "b",
-            "kind": "x",
-        }
+        full: dict[str, object] = {"size": "letter", "margin": {"top": 1, "left": 2}, "tags": ["a"]}
+        full |= {"either": 3, "maybe": "b", "kind": "x"}
         jsonschema_rs.validate(tool.schema, full)
         assert (same := (await tools.call("abp_print", full)).result) is not None and same.data == full
 

@@ -26,8 +26,6 @@ from tests.support.rows import each_row
 from transports import (
     CallTimeout,
     Disconnected,
-    Message,
-    Notification,
     ProtocolError,
     TransportError,
     UsageError,
@@ -86,12 +84,8 @@ class App:
             message = msgspec.json.decode(text)
             if message["type"] == "initialize":
                 self.initialized += 1
-                info = {
-                    "sessionId": "s",
-                    "protocolVersion": "0.1",
-                    "app": {"name": "Test"},
-                    "capabilities": [{"name": "x"}],
-                }
+                capabilities = [{"name": "x"}]
+                info = {"sessionId": "s", "app": {"name": "Test"}, "capabilities": capabilities}
                 await send(socket, "initialize-result", message["id"], info)
             elif message["type"] == "capabilities/call":
                 self.calls.append(message)
@@ -154,41 +148,6 @@ def test_event_loop_may_not_fill_buffers() -> None:
         runner.run(call_app())
 
 
-@pytest.mark.slow
-async def test_server_restart_does_not_lose_or_repeat_calls() -> None:
-    answered: list[int] = []
-
-    async def slowly(socket: ServerConnection, request: dict[str, Any]) -> None:
-        await asyncio.sleep(0.005)
-        await echo(socket, request)
-
-    async with running(slowly) as app:
-        events: list[Notification] = []
-        async with connect(app.url, store="none:", on_notification=events.append, timeout=20) as session:
-
-            async def restart() -> None:
-                for connections in (2, 3):
-                    await asyncio.sleep(0.15)
-                    await app.stop()
-                    await asyncio.sleep(0.2)
-                    await app.start()
-                    while app.initialized < connections:
-                        await asyncio.sleep(0.01)
-
-            restarting = asyncio.ensure_future(restart())
-            while len(answered) < 120 or not restarting.done():
-                n = len(answered)
-                result = await session.call("x", {"n": n}, idempotent=True)
-                assert result.data == {"n": n}
-                answered.append(n)
-            await restarting
-            async with asyncio.timeout(30):
-                while len(events) < 4:
-                    await asyncio.sleep(0.01)
-            assert app.initialized == 3
-            assert [event.event for event in events] == ["connection/lost", "connection/restored"] * 2
-
-
 @pytest.mark.parametrize("first_minute", [True, False])
 async def test_reconnect_starts_at_one_second_and_backs_off(
     first_minute: bool, monkeypatch: pytest.MonkeyPatch
@@ -226,9 +185,9 @@ async def test_connection_closed_at_once_names_reason_and_backs_off() -> None:
             await connect(url, store="none:")
         async with WebSocketTransport(url):
             opened_at.clear()
-            await asyncio.sleep(3)
-    # 0.1, 0.2, 0.4, 0.6, 0.6, … seconds, each ±50 %.
-    assert 3 <= len(opened_at) <= 11
+            await asyncio.sleep(1)
+    # After 0.1, 0.2, 0.4 … seconds, each ±50 %; every 0.1 seconds it would be more often.
+    assert 1 <= len(opened_at) <= 5
 
 
 @pytest.mark.parametrize("status", [None, 401], ids=["by a close", "in HTTP"])
@@ -347,6 +306,7 @@ async def test_non_websocket_addresses_are_explained() -> None:
             await connect(f"ws://{host}:9/", store="none:")
 
 
+@pytest.mark.slow
 async def test_large_answer_is_not_kept_until_the_next_message(tmp_path: Path) -> None:
     content = {"content": base64.b64encode(bytes(1 << 21)).decode(), "encoding": "base64", "mimeType": "a/b"}
 
@@ -369,14 +329,14 @@ async def test_messages_waiting_to_be_sent_use_no_memory() -> None:
             await session.call("x", timeout=0.2)
         data, process = bytes(4 << 20), psutil.Process()
         before = process.memory_info().rss
-        calls = [asyncio.ensure_future(session.call("x", {"file": data}, timeout=1)) for _ in range(20)]
-        await asyncio.sleep(0.7)
+        calls = [asyncio.ensure_future(session.call("x", {"file": data}, timeout=0.4)) for _ in range(20)]
+        await asyncio.sleep(0.3)
         assert process.memory_info().rss - before < 60 << 20  # all of it encoded would be 107 MB
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(outcome, CallTimeout)
 
 
-@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize("is_frozen", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_closing_that_is_cancelled_ends_calls_and_connection(is_frozen: bool) -> None:
     called = asyncio.Event()
     frozen: list[ServerConnection] = []
@@ -411,21 +371,9 @@ async def test_closing_that_is_cancelled_ends_calls_and_connection(is_frozen: bo
 
 def certificate(folder: Path, name: str, *extra: str) -> tuple[Path, Path]:
     key, cert = folder / f"{name}.key", folder / f"{name}.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        f"/CN={name}",
-    ]
-    subprocess.run([*command, "-keyout", key, "-out", cert, *extra], check=True, capture_output=True)
+    kind = ("-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    command = ["openssl", "req", *kind, "-subj", f"/CN={name}", *extra]
+    subprocess.run([*command, "-keyout", key, "-out", cert], check=True, capture_output=True)
     return key, cert
 
 
@@ -465,13 +413,10 @@ async def test_server_without_tls_is_reported_as_such() -> None:
             await connect(url, store="none:")
 
 
-@pytest.mark.parametrize("host", ["h:my-'port", "[my-host]", "my-\u2100host"], ids=ascii)
-async def test_invalid_proxy_of_environment_is_named_without_its_text(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_invalid_proxy_of_environment_is_named_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", f"http://user:my-secret@{host}")
+    monkeypatch.setenv("http_proxy", "http://user:my-secret@h:my-'port")
     with pytest.raises(ConnectFailed, match="an option or the address of a proxy is not valid") as failed:
         await connect("ws://127.0.0.1:9/abp", store="none:")
     assert "my-" not in failed.value.message
@@ -514,25 +459,17 @@ async def test_proxy_is_set_by_option_and_environment(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("number", [15, pytest.param(60, marks=pytest.mark.slow)])
-async def test_connections_leave_no_tasks_or_descriptors(number: int) -> None:
+async def test_connections_leave_no_tasks_or_descriptors() -> None:
     async with running(echo) as app:
         tasks, files = len(asyncio.all_tasks()), psutil.Process().num_fds()
         threads = psutil.Process().num_threads()
-        for _ in range(number):
+        for _ in range(10):
             async with connect(app.url, store="none:") as session:
                 await session.call("x")
         await asyncio.sleep(0.2)
         assert len(asyncio.all_tasks()) <= tasks
         assert psutil.Process().num_fds() <= files + 1
         assert psutil.Process().num_threads() <= threads + 8  # the loop's own pool
-
-
-async def test_using_a_closed_transport_raises_a_typed_error() -> None:
-    transport = WebSocketTransport("ws://127.0.0.1:9/")
-    with pytest.raises(TransportError):
-        await transport.notify(Message("shutdown", {}))
-    await transport.aclose()
 
 
 def nested_run(identity: str) -> bytes:

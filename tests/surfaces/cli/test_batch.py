@@ -48,56 +48,52 @@ def test_repeated_batch_command_makes_no_more_files(
     monkeypatch.setattr(_batch_run, "_NOTE_INTERVAL", 0.01)  # of progress, which --json does not print
     path = write_jobs(
         tmp_path / "jobs.jsonl",
-        *(csv_job(n, team="blue") for n in range(20)),
+        *(csv_job(n, team="blue") for n in range(8)),
         csv_job(3),
         csv_job(4, id="x", team="red"),
     )
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--json")
     first = abp(*run)
     told = events(first.out)
-    assert first.status == 0 and "2 of 22 lines are the same jobs as earlier lines" in first.err
-    assert [one["event"] for one in told] == ["begun"] + ["ended"] * 20 + ["report"]
-    assert told[0]["queued"] == 20 and told[-1]["states"]["succeeded"] == 20 and "recycled" in told[-1]["browsers"]
+    assert first.status == 0 and "2 of 10 lines are the same jobs as earlier lines" in first.err
+    assert [one["event"] for one in told] == ["begun"] + ["ended"] * 8 + ["report"]
+    assert told[0]["queued"] == 8 and told[-1]["states"]["succeeded"] == 8 and "recycled" in told[-1]["browsers"]
     manifest = events((tmp_path / "run" / "manifest.jsonl").read_text())
-    assert [line["id"] for line in manifest] == [*(f"j{n}" for n in range(20)), "j3", "x"]
+    assert [line["id"] for line in manifest] == [*(f"j{n}" for n in range(8)), "j3", "x"]
     assert (manifest[0]["team"], manifest[-1]["team"], manifest[-1]["key"]) == ("blue", "red", manifest[4]["key"])
-    assert len({line["sha256"] for line in manifest}) == 20 and all(line["size_bytes"] for line in manifest)
-    assert (told[-1]["lines"], told[-1]["copies"], told[-1]["jobs"]) == (22, 2, 20)
-    assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 20
+    assert len({line["sha256"] for line in manifest}) == 8 and all(line["size_bytes"] for line in manifest)
+    assert (told[-1]["lines"], told[-1]["copies"], told[-1]["jobs"]) == (10, 2, 8)
+    assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 8
     again = abp(*run)
     assert again.status == 0 and [one["event"] for one in events(again.out)] == ["begun", "report"]
-    assert (
-        "nothing to do" not in first.err
-        and "have ended" not in first.err
-        and again.err == "abp: nothing to do: all 20 jobs had ended\n"
-    )
+    assert "nothing to do" not in first.err and "have ended" not in first.err
+    assert again.err == "abp: nothing to do: all 8 jobs had ended\n"
     shown = abp("batch", "status", tmp_path / "run")
-    assert shown.status == 0 and "succeeded  20\n" in shown.out and "total      20\n" in shown.out
-    assert abp("batch", "status", tmp_path / "run", "--json").document["succeeded"] == 20
+    assert shown.status == 0 and "succeeded  8\n" in shown.out and "total      8\n" in shown.out
+    assert abp("batch", "status", tmp_path / "run", "--json").document["succeeded"] == 8
     named = abp("batch", "export", tmp_path / "run", "--files", tmp_path / "named", "--name", "{id}-{team}-x")
-    assert named.status == 0 and f"22 files are in {tmp_path / 'named'}" in named.err
+    assert named.status == 0 and f"10 files are in {tmp_path / 'named'}" in named.err
     assert (tmp_path / "named" / "j7-blue-x.csv").read_text() == "n\n7\n", named
     # another input is refused, unless it extends the run
     other = write_jobs(tmp_path / "other.jsonl", csv_job(99))
     refused = abp("batch", "run", other, "--out", tmp_path / "run", "--target", workbench.ws_url)
     assert refused.status == 2 and "--extend" in refused.err
     extended = abp("batch", "run", other, "--out", tmp_path / "run", "--target", workbench.ws_url, "--extend")
-    assert extended.status == 0 and "Jobs: 21 succeeded\nLines: 23, of which 2 are the same jobs" in extended.out
+    assert extended.status == 0 and "Jobs: 9 succeeded\nLines: 11, of which 2 are the same jobs" in extended.out
 
 
 @pytest.mark.load
 def test_run_without_terminal_prints_progress_periodically(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_batch_run, "_NOTE_INTERVAL", 0.1)
-    path = write_jobs(
-        tmp_path / "jobs.jsonl", csv_job(1), csv_job(2), slow_job(3, 1000), {"capability": "nothing.there"}
-    )
+    monkeypatch.setattr(_batch_run, "_NOTE_INTERVAL", 0.05)
+    jobs = (csv_job(1), csv_job(2), slow_job(3, 500), {"capability": "nothing.there"})
+    path = write_jobs(tmp_path / "jobs.jsonl", *jobs)
     run = ("batch", "run", path, "--target", workbench.ws_url, "--out")
     ran = abp(*run, tmp_path / "told")
     assert ran.status == 3
     assert "abp: 3 of 4 jobs have ended (1 failed)" in ran.err
-    write_jobs(path, slow_job(3, 300))
+    write_jobs(path, slow_job(3, 150))
     assert "have ended" not in abp(*run, tmp_path / "quiet", "-q").err
 
 
@@ -140,10 +136,8 @@ def test_correcting_failed_line_makes_run_succeed(abp: CommandLine, workbench: F
     assert first.status == 3 and "2 of 3 lines are the same jobs as earlier lines; each job runs once" in first.err
     assert "html is carried along, not a parameter; name it params.html if it is one\n" in first.err
     assert "Jobs: 1 failed\nLines: 3, of which 2 are the same jobs" in first.out
-    assert (
-        "Hint: html is carried along, not a parameter; name it params.html if it is one\n" in first.out
-        and "Hint: t" not in first.out
-    )
+    assert "Hint: html is carried along, not a parameter; name it params.html if it is one\n" in first.out
+    assert "Hint: t" not in first.out
     assert next_steps(first.out) == [
         "To run failed jobs again: the same command with --retry-failed, or with a corrected copy of failed.jsonl "
         "and --extend"
@@ -165,15 +159,15 @@ def test_correcting_failed_line_makes_run_succeed(abp: CommandLine, workbench: F
 
 @pytest.mark.load
 def test_worker_resumes_run_but_not_cancelled_one(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
-    path = write_jobs(tmp_path / "jobs.jsonl", *(csv_job(n) for n in range(9)))
+    path = write_jobs(tmp_path / "jobs.jsonl", *(csv_job(n) for n in range(4)))
     run = ("batch", "run", path, "--target", workbench.ws_url, "--concurrency", "1", "--out")
     stopped = abp(*run, tmp_path / "run", "--deadline", "0.001")
     assert stopped.status == 3 and next_steps(stopped.out) == ["To resume: the same `abp batch run` command"]
     assert abp("batch", "worker", tmp_path / "run").status == 0
-    assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 9  # where the run keeps them
+    assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 4  # where the run keeps them
     abp(*run, tmp_path / "other", "--deadline", "0.001")
     left = abp("batch", "status", tmp_path / "other", "--json").document
-    assert left["queued"] + left["succeeded"] == 9
+    assert left["queued"] + left["succeeded"] == 4
     cancelled = abp("batch", "cancel", tmp_path / "other")
     assert cancelled.status == 0 and cancelled.out == f"Cancelled: {left['queued']} jobs\n"
     assert abp("batch", "worker", tmp_path / "other").status == 3
@@ -214,7 +208,7 @@ def test_impossible_batch_run_says_why(
 @pytest.mark.load
 def test_first_signal_drains_jobs_and_second_ends_run(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     """The bar is shown meanwhile, and the same command goes on afterwards."""
-    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 1500 if n < 2 else 1) for n in range(6)))
+    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 1000 if n < 2 else 1) for n in range(6)))
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "2")
 
     def once(terminal: Terminal) -> None:

@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from tests.support.command_line import CommandLine
+from tests.support.rows import each_row
 from transports.protocol._declarations import AppInfo, Capability
 from transports.surfaces.cli._calls import print_capabilities, print_capability
 from webapp_fixture import Fixture
@@ -74,7 +75,7 @@ def test_example_values_resembling_json_are_quoted(capsys: pytest.CaptureFixture
     assert given["n"] == '"12"' and json.loads(given["list"]) == [1, "b c"] and given["text"] == "it's"
 
 
-@pytest.mark.parametrize("name", ["=ls", "='; id; '", "it's", "a b", "\\'$(id)\"\\'", "=\\'", "a \\"])
+@each_row("name", ["=ls", "='; id; '", "it's", "a b", "\\'$(id)\"\\'", "=\\'", "a \\"])
 def test_name_of_capability_is_one_word_of_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_capability(Capability.model_validate({"name": name}), ["abp", "call", "ws://a/"])
     words = capsys.readouterr().out.splitlines()[-1].removeprefix("example: abp call ws://a/ ")

