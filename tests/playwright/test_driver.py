@@ -365,7 +365,7 @@ async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps
             await PageSource().open(stack, browser)
         assert recorded.contexts
     if has == "downloads":
-        process.note_download()
+        process.note_download(None)
     sleeping = subprocess.Popen([sys.executable, "-S", "-I", "-c", "import time; time.sleep(60)"])
     process.pids = [0, sleeping.pid]
     try:

@@ -444,9 +444,10 @@ class Browser(OpenedHere):
         while self._end_callbacks:
             self._end_callbacks.pop()(self)
 
-    def note_download(self) -> None:
-        """Note that a download to the disk may begin, so that closing gives the browser time to end."""
-        self._process.note_download()
+    def note_download(self, path: Path | None) -> None:
+        """Note that a download to the disk may begin, or that it has begun at ``path``. Closing then gives the browser
+        time to end, and removes what it leaves there."""
+        self._process.note_download(path)
 
     async def _end_process(self) -> None:
         self.mark_ended()

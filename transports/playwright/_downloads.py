@@ -189,7 +189,7 @@ class CdpDownloads:
         *,
         temporary: Path,
         folder: Path | None = None,
-        on_save: Callable[[], object] = lambda: None,
+        note_download: Callable[[Path | None], object] = lambda _: None,
         limits: Limits = LIMITS,
     ) -> None:
         self.limits = limits
@@ -202,7 +202,7 @@ class CdpDownloads:
         self._temporary = temporary
         self._folder = Path()
         self.app_folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=temporary))
-        self._on_save = on_save
+        self._note_download = note_download
         self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
         self._recent_starts: deque[float] = deque(maxlen=limits.per_second)
         self._has_worked = False
@@ -257,7 +257,7 @@ class CdpDownloads:
                 growing.start_looking()
 
             self._saving = saving = _Saving(_new_name(), limit)
-            self._on_save()
+            self._note_download(None)
             watching = asyncio.ensure_future(self.ping_driver())
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
@@ -349,6 +349,7 @@ class CdpDownloads:
     def _on_started(self, event: dict[str, Any]) -> None:
         """Tell our own downloads, known by their name, from those of the app."""
         guid = event["guid"]
+        self._note_download(self._folder / guid)
         # The browser may have added an ending.
         name = event["suggestedFilename"][:_NAME_LENGTH]
         saving = self._saving

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -330,6 +331,8 @@ class BrowserProcess:
         self._starting: asyncio.Future[None] | None = None
         self._extensions: dict[Path, str] = {}
         self._may_have_downloads = False
+        #: The latest downloads: more than a second allows.
+        self._downloads: deque[Path] = deque(maxlen=100)
         self._attached_to: BrowserContext | None = None
 
     def start_driver(self, folder: Path) -> asyncio.Future[None]:
@@ -418,9 +421,12 @@ class BrowserProcess:
             self._extensions[folder] = await load_unpacked(self.cdp, folder, browser_name)
         return self._extensions[folder]
 
-    def note_download(self) -> None:
-        """Let :meth:`end` give the browser time to remove the files of downloads that it cuts off."""
+    def note_download(self, path: Path | None) -> None:
+        """Let :meth:`end` give the browser time to remove the files of downloads that it cuts off, and remove what it
+        leaves of the one at ``path``."""
         self._may_have_downloads = True
+        if path is not None:
+            self._downloads.append(path)
 
     async def responds(self, timeout: float) -> bool:
         """Never raises."""
@@ -464,6 +470,10 @@ class BrowserProcess:
         finally:
             await kill(processes)
             self.pids = []
+            # A browser that a signal ends may write this file even after it has reported the end of the download.
+            for path in self._downloads:
+                with contextlib.suppress(OSError):
+                    path.with_name(f"{path.name}.crdownload").unlink()
 
     async def _close_browser(self) -> None:
         """The HAR of a context that a caller records in is written only if the context is closed by itself. The browser

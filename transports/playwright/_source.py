@@ -118,7 +118,7 @@ class Tab:
             browser.download_slots,
             temporary=browser.folder,
             folder=shared_folder,
-            on_save=browser.note_download,
+            note_download=browser.note_download,
         )
 
 
