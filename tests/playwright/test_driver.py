@@ -350,7 +350,7 @@ async def test_shared_browser_that_has_died_is_started_again_for_new_session() -
         *((has, ["close", "stop"]) for has in ("profile", "contexts", "downloads")),
     ],
 )
-async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps: list[str]) -> None:
+async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps: list[str], tmp_path: Path) -> None:
     process, playwright = BrowserProcess(), Recorded()
     recorded: Any = playwright
     cdp: Any = Recorded()
@@ -366,6 +366,8 @@ async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps
         assert recorded.contexts
     if has == "downloads":
         process.note_download(None)
+        process.note_download(tmp_path / "download")
+        (tmp_path / "download.crdownload").touch()
     sleeping = subprocess.Popen([sys.executable, "-S", "-I", "-c", "import time; time.sleep(60)"])
     process.pids = [0, sleeping.pid]
     try:
@@ -374,6 +376,7 @@ async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps
     finally:
         sleeping.kill()
     assert playwright.asked == steps
+    assert not any(tmp_path.iterdir())
 
 
 async def test_driver_is_found_when_script_starts_browser() -> None:
