@@ -9,14 +9,13 @@ import itertools
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.support.in_process import in_process
 from tests.support.mcp_servers.warm import warm_target
@@ -44,38 +43,40 @@ from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-#: ``playwright`` is recorded, and must show the same when the recording is replayed (``replay``) a moment later.
 #: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium and not recorded; ``firefox`` has no other.
 TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "webmcp", "mcp")
 
-#: What depends on the channel to the app. ``playwright`` shows everything in each run; what the others do not have of
-#: their own is in `make slow`.
+#: What depends on the channel to the app, and is shown over each in every run.
 CHANNEL = {
-    "a call under way fails when it is closed",
-    "calls at once each get their own answer",
     "an exception of the app is a CapabilityError",
-    "content above 256 KB arrives byte for byte",
     "content of 3 MB arrives byte for byte",
     "files in parameters arrive byte for byte",
-    "download URLs get their credentials",
     "progress comes in order and each once",
-    "a question is answered",
     "cancelling reaches the app",
-    "after a timeout and a cancellation the next call works",
 }
-#: transport → the themes that it has code of its own for.
+#: What a recorded session of ``playwright`` shows in every run, and its replay too.
+RECORDED = CHANNEL | {"calls at once each get their own answer", "a question is answered"}
+#: transport → the themes that it has code of its own for. ``playwright`` shows the others.
 OWN_THEMES: Mapping[str, set[str]] = {
-    "memory": {"messages"},
     "websocket": {"lifecycle", "messages"},
     "mcp": {"lifecycle", "messages", "binaries"},
 }
-#: What ``websocket`` shows in each run, and one session of ``playwright`` shows with many other behaviours.
-SHOWN_ELSEWHERE = {
+#: What is the session's, or costs another page: only ``websocket`` shows it in every run.
+OVER_WEBSOCKET = {
     "a call after the session closed raises DISCONNECTED",
+    "a handler that raises declines",
+    "a request after closing fails",
+    "a question is answered",
+    "closing twice is harmless",
     "content of 8 calls at once is not mixed up",
+    "events() yields the events of a session",
     "initialize is answered with the app",
     "it has a name, features and an address",
     "it sends shutdown",
+    "notifications reach the session",
+    "progress names its call",
+    "several questions at once each get their own answer",
+    "two connections know nothing of each other",
 }
 
 #: Themes and names of behaviours that close what they open, have callbacks, or count since the start. The others share
@@ -87,13 +88,8 @@ OWN_SESSION = {
     "its events come in order, each once",
     "progress names its call",
 }
-#: They look at all that is stored, so they share a session with each other only.
-REFUSALS = {
-    "content of another size than declared is refused",
-    "an invalid size is refused",
-    "base64 with junk is refused",
-    "base64 that is not canonical is refused",
-}
+#: A recording keeps no session id.
+NOT_REPLAYED = {"two connections know nothing of each other"}
 
 
 def shares_session(behaviour: Behaviour) -> bool:
@@ -142,26 +138,27 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
     "webmcp": {
         "an invalid answer fails alone": "whatever a tool returns is its answer",
     },
-    "replay": {"two connections know nothing of each other": "a recording keeps no session id"},
 }
 
 
 def in_each_run(name: str, behaviour: Behaviour) -> bool:
     if name == "firefox" or behaviour.name in DIFFERENCES.get(name, ()):
         return False
-    if behaviour.name in CHANNEL:
-        return True
-    has_own_code = name == "playwright" or behaviour.theme in OWN_THEMES.get(name, ())
-    return has_own_code and (name == "websocket" or behaviour.name not in SHOWN_ELSEWHERE)
+    if name == "playwright":
+        return behaviour.name not in RECORDED | OVER_WEBSOCKET
+    if behaviour.name in OVER_WEBSOCKET:
+        return name == "websocket"
+    return behaviour.name in CHANNEL or behaviour.theme in OWN_THEMES.get(name, ())
 
 
-def every_row() -> Iterator[Any]:
-    """Every behaviour over every transport, but those that one recorded session of ``playwright`` shows."""
-    for name, behaviour in itertools.product(TRANSPORTS, BEHAVIOURS):
-        if name == "playwright" and shares_session(behaviour):
-            continue
-        slow = not in_each_run(name, behaviour)
-        yield pytest.param(name, behaviour, id=f"{name}-{behaviour}", marks=pytest.mark.slow if slow else ())
+def each_transport() -> Iterator[Any]:
+    """Each transport with the behaviours of each run, and with those that are slow."""
+    for name in TRANSPORTS:
+        quick = [behaviour for behaviour in BEHAVIOURS if in_each_run(name, behaviour)]
+        others = [behaviour for behaviour in BEHAVIOURS if behaviour not in quick]
+        if quick:
+            yield pytest.param(name, quick, id=name)
+        yield pytest.param(name, others, id=f"{name}-others", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -199,67 +196,73 @@ def target(name: str, fixture: Fixture) -> str:
     return targets.get(name, fixture.url)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def opened() -> AsyncIterator[dict[tuple[str, str], Session | Transport]]:
-    """What behaviours share, by the name of the transport and the kind."""
-    shared: dict[tuple[str, str], Session | Transport] = {}
-    yield shared
-    for opened in shared.values():
-        await opened.aclose()
-
-
 async def test_differences_table_is_short_and_names_existing_behaviours() -> None:
     assert sum(map(len, DIFFERENCES.values())) <= 30
-    assert set(DIFFERENCES) <= {*TRANSPORTS, "replay"}
-    assert {behaviour.name for behaviour in BEHAVIOURS} > CHANNEL | SHOWN_ELSEWHERE
+    assert set(DIFFERENCES) <= set(TRANSPORTS)
+    assert {behaviour.name for behaviour in BEHAVIOURS} > RECORDED | OVER_WEBSOCKET
 
 
 @pytest.mark.requirement("R5-2a", "R5-2b")
 @pytest.mark.fault(5, 17, 18, 19, 21, 22, 24, 25, 27, 28, 33, 37, 38, 42)
 @pytest.mark.requirement("R1-1b", "R1-11c", "R1-14d")
-@pytest.mark.parametrize(("name", "behaviour"), list(every_row()))
-async def test_behaviour(
-    name: str,
-    behaviour: Behaviour,
-    make: Callable[[], Transport],
-    target: str,
-    opened: dict[tuple[str, str], Any],
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("name", "behaviours"), list(each_transport()))
+async def test_transport_keeps_the_contract(
+    name: str, behaviours: Sequence[Behaviour], make: Callable[[], Transport], target: str, tmp_path: Path
 ) -> None:
-    if shares_session(behaviour):
-        kind = "refusals" if behaviour.name in REFUSALS else "session"
-        folder = tmp_path_factory.getbasetemp() / f"shared-{name}-{kind}"
-        folder.mkdir(exist_ok=True)
-        if (name, kind) not in opened:
-            opening = connect(target, transport=make(), store=folder / "out", timeout=30)
-            opened[name, kind] = await opening.__aenter__()
-        shared_transport = None
-        if behaviour.theme == "messages" and name != "websocket":  # which takes each id once
-            if (name, "transport") not in opened:
-                opened[name, "transport"] = await make().__aenter__()
-            shared_transport = opened[name, "transport"]
-        subject = Subject(make, folder, target, answer_timeout=30)
-        try:
-            await verify(behaviour, sharing(subject, opened[name, kind], shared_transport), DIFFERENCES.get(name))
-        except AssertionError:
-            for key in ((name, kind), (name, "transport")):
-                if key in opened:
-                    await opened.pop(key).aclose()
-            raise
-    elif name == "playwright":
-        await verify_recorded([behaviour], make, target, tmp_path, monkeypatch)
-    else:
-        await verify(behaviour, Subject(make, tmp_path, target, answer_timeout=30), DIFFERENCES.get(name))
+    await verify_all(behaviours, Subject(make, tmp_path, target, answer_timeout=30), name)
 
 
 @pytest.mark.parametrize("name", ["playwright"])
-async def test_behaviours_hold_in_a_recorded_session_and_when_it_is_replayed(
-    make: Callable[[], Transport], target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "behaviours",
+    [
+        pytest.param([behaviour for behaviour in BEHAVIOURS if behaviour.name in RECORDED], id=""),
+        pytest.param(
+            [behaviour for behaviour in BEHAVIOURS if behaviour.name not in RECORDED | NOT_REPLAYED],
+            id="others",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+async def test_recorded_session_keeps_the_contract_and_so_does_its_replay(
+    behaviours: Sequence[Behaviour],
+    make: Callable[[], Transport],
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    behaviours = [behaviour for behaviour in BEHAVIOURS if shares_session(behaviour)]
-    await verify_recorded(behaviours, make, target, tmp_path, monkeypatch)
+    recorded, played = itertools.count(), itertools.count()
+
+    def record() -> Transport:
+        return Recorder(make(), Recording(tmp_path / f"{next(recorded)}.jsonl"))
+
+    def replay() -> Transport:
+        return ReplayTransport(tmp_path / f"{next(played)}.jsonl")
+
+    outcomes: list[list[str]] = []
+    for subject in (
+        Subject(record, tmp_path / "live", target, answer_timeout=30),
+        Subject(replay, tmp_path / "replayed"),
+    ):
+        with seeing_outcomes(monkeypatch, subject.folder) as seen:
+            await verify_all(behaviours, subject, "playwright")
+        outcomes.append(seen)
+    assert outcomes[0] == outcomes[1]
+
+
+async def verify_all(behaviours: Sequence[Behaviour], subject: Subject, name: str) -> None:
+    """Verify them one after the other, first those that share a session."""
+    differences = DIFFERENCES.get(name)
+    async with subject.connect() as session, subject.transport() as transport:
+        for behaviour in filter(shares_session, behaviours):
+            # A WebSocket takes the id of each message once.
+            shares_transport = behaviour.theme == "messages" and name != "websocket"
+            sharing_subject = sharing(subject, session, transport if shares_transport else None)
+            with suppress(pytest.xfail.Exception):
+                await verify(behaviour, sharing_subject, differences)
+    for behaviour in itertools.filterfalse(shares_session, behaviours):
+        with suppress(pytest.xfail.Exception):
+            await verify(behaviour, subject, differences)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,42 +287,8 @@ def sharing(subject: Subject, session: Session, transport: Transport | None) -> 
     return SharingSubject(make, subject.folder, subject.target, answer_timeout=subject.answer_timeout, session=session)
 
 
-async def verify_recorded(
-    behaviours: Sequence[Behaviour],
-    make: Callable[[], Transport],
-    target: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Verify ``behaviours``, in one session if there are many, and verify them again with the recordings."""
-
-    async def verify_all(subject: Subject, differences: Mapping[str, str]) -> list[str]:
-        with outcomes(monkeypatch, subject.folder) as seen:
-            if len(behaviours) == 1:
-                await verify(behaviours[0], subject, differences)
-                return seen
-            async with subject.connect() as session, subject.transport() as transport:
-                for behaviour in behaviours:
-                    shared_transport = transport if behaviour.theme == "messages" else None
-                    await verify(behaviour, sharing(subject, session, shared_transport), differences)
-        return seen
-
-    recorded, played = itertools.count(), itertools.count()
-
-    def record() -> Transport:
-        return Recorder(make(), Recording(folder / f"{next(recorded)}.jsonl"))
-
-    def replay() -> Transport:
-        return ReplayTransport(folder / f"{next(played)}.jsonl")
-
-    live = Subject(record, folder / "live", target, answer_timeout=30)
-    first = await verify_all(live, DIFFERENCES.get("playwright", {}))
-    second = await verify_all(Subject(replay, folder / "replayed"), DIFFERENCES["replay"])
-    assert second == first
-
-
 @contextmanager
-def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str]]:
+def seeing_outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str]]:
     """What comes of each call, in the order of the calls: the whole result or the whole error, without what belongs to
     one run: ids of calls, folders, names made of the time."""
     folder.mkdir()
