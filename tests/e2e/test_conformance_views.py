@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.e2e.test_conformance import found
 from tests.support.mcp_servers import target
-from tests.support.planted_views import ALLOWED_VIEWS, PLANTED_VIEWS, PlantedView
+from tests.support.planted_views import ALLOWED_VIEWS, PLANTED_VIEWS, PlantedView, faulty_target
 from transports import Browser, UsageError
 from transports.errors import ConnectFailed
 from transports.mcp._connection import VIEW_TYPE
@@ -25,20 +26,21 @@ pytestmark = pytest.mark.browser
 in_session = pytest.mark.asyncio(loop_scope="session")
 
 
-async def checked(planted: PlantedView, browser: Browser) -> Report:
+async def checked(target: str, browser: Browser, *, calls: bool) -> Report:
     # A view may take four times as long to open. Blank views take it all, and others may on a busy machine.
-    return await check_app(planted.target, Plan(timeout=4, calls=planted.opens), browser=browser)
+    return await check_app(target, Plan(timeout=4, calls=calls), browser=browser)
 
 
-async def checked_together(planted: Sequence[PlantedView], browser: Browser) -> list[Report]:
-    """Reports in the order of ``planted``. Some are made at a time, since most of each is waiting."""
+async def checked_together(targets: Sequence[tuple[str, bool]], browser: Browser) -> list[Report]:
+    """The reports in the order of ``targets``, which tell whether the tools are called. Some are made at a time, since
+    most of each is waiting."""
     free = asyncio.Semaphore(4)
 
-    async def check(view: PlantedView) -> Report:
+    async def check(target: str, calls: bool) -> Report:
         async with free:
-            return await checked(view, browser)
+            return await checked(target, browser, calls=calls)
 
-    return await asyncio.gather(*map(check, planted))
+    return await asyncio.gather(*(check(*target) for target in targets))
 
 
 #: Why a view is blank, by the fault.
@@ -57,40 +59,71 @@ MISSPELT = {
 }
 
 
-def split_faults() -> tuple[list[PlantedView], list[PlantedView]]:
-    """The faults of each run: one of each check, and those that need no open view; and the others, which are slow."""
-    quick: list[PlantedView] = []
-    slow: list[PlantedView] = []
-    for planted in PLANTED_VIEWS:
-        is_shown = any(planted.check == other.check for other in quick)
-        (slow if planted.opens and is_shown else quick).append(planted)
-    return quick, slow
+BY_NAME = {planted.name: planted for planted in PLANTED_VIEWS}
+#: Faults that are seen in what a server lists, each of a view of its own.
+LISTED = [planted for planted in PLANTED_VIEWS if not planted.opens]
+#: Faults of one view each, which do not hide each other.
+TOGETHER = [
+    [
+        "no content",
+        "an unknown method",
+        "tools/list refused",
+        "fullscreen unasked",
+        "a script fails",
+        "a foreign picture",
+    ],
+    ["no appCapabilities", "no size", "nothing drawn"],
+    ["no ui/initialize"],
+    ["no initialized"],
+]
 
 
-QUICK, SLOW = split_faults()
-
-
-@pytest.mark.parametrize("faults", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "slow"])
 @in_session
-async def test_each_planted_fault_is_found(faults: list[PlantedView], browser: Browser) -> None:
-    for planted, report in zip(faults, await checked_together(faults, browser), strict=True):
-        by = found(report)
-        assert planted.check in by, (planted, by)
-        broken = any(check.level == "MUST" for check in VIEW_CHECKS if check.id in by)
-        assert report.conformant is not broken, (planted, by)
-        if planted.opens and planted.name in BLANK:
-            (said,) = by["view.shown"]
-            assert said.startswith("ui://planted/view.html: ") and BLANK[planted.name] in said
-        if key := MISSPELT.get(planted.name):
-            said = f"show: no host reads {key}, so its view was not checked; did you mean _meta.ui.resourceUri?"
-            assert by == {"APP-007": (said,)} and report.counts["passed"] == 0 and not report.conformant
+async def test_planted_faults_are_found_together(browser: Browser) -> None:
+    """Each check finds one at least."""
+    of_listed = (faulty_target(*(planted.name for planted in LISTED)), False)
+    of_opened = [(faulty_target("+".join(names)), True) for names in TOGETHER]
+    listed, *opened = await checked_together([of_listed, *of_opened], browser)
+    for number, planted in enumerate(LISTED):
+        assert_found(planted, listed, f"-{number}" if number else "")
+    for names, report in zip(TOGETHER, opened, strict=True):
+        for name in names:
+            assert_found(BY_NAME[name], report)
+    shown = {planted.check for planted in LISTED} | {BY_NAME[name].check for names in TOGETHER for name in names}
+    assert shown == {check.id for check in VIEW_CHECKS}
+
+
+def assert_found(planted: PlantedView, report: Report, end: str = "") -> None:
+    by = found(report)
+    place = rf"\bshow{end}[: ]|\bview{end}\.html"
+    said = [text for text in by.get(planted.check, ()) if re.search(place, text)]
+    assert said, (planted, by)
+    broken = any(check.level == "MUST" for check in VIEW_CHECKS if check.id in by)
+    assert report.conformant is not broken, (planted, by)
+    if planted.opens and planted.name in BLANK:
+        (blank,) = by["view.shown"]
+        assert blank.startswith("ui://planted/view.html: ") and BLANK[planted.name] in blank
+    if key := MISSPELT.get(planted.name):
+        assert said == [
+            f"show{end}: no host reads {key}, so its view was not checked; did you mean _meta.ui.resourceUri?"
+        ]
+
+
+@pytest.mark.slow
+@in_session
+async def test_each_planted_fault_is_found(browser: Browser) -> None:
+    reports = await checked_together([(planted.target, planted.opens) for planted in PLANTED_VIEWS], browser)
+    for planted, report in zip(PLANTED_VIEWS, reports, strict=True):
+        assert_found(planted, report)
+        if planted.name in MISSPELT:
+            assert [*found(report)] == ["APP-007"] and report.counts["passed"] == 0 and not report.conformant
 
 
 @pytest.mark.slow
 @in_session
 async def test_allowed_behaviour_has_no_findings(browser: Browser) -> None:
     allowed = [PlantedView("", "", opens=True), *ALLOWED_VIEWS]
-    reports = await checked_together(allowed, browser)
+    reports = await checked_together([(planted.target, planted.opens) for planted in allowed], browser)
     for planted, report in zip(allowed, reports, strict=True):
         assert found(report) == {} and report.conformant, planted
         assert report.kind == "mcp" and report.app == "planted 1", planted
@@ -101,7 +134,7 @@ async def test_allowed_behaviour_has_no_findings(browser: Browser) -> None:
 
 @in_session
 async def test_conformance_without_calls_opens_no_view_and_reports_it(browser: Browser) -> None:
-    report = await checked(PlantedView("no ui/initialize", ""), browser)
+    report = await checked(faulty_target("no ui/initialize"), browser, calls=False)
     reasons = {one.check.id: one.findings for one in report.with_status("not-applicable")}
     assert reasons["APP-100"] == ("no view was opened",) and report.called == ()
     assert report.skipped == {"show": "calls are turned off"} and report.conformant

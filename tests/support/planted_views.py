@@ -20,7 +20,12 @@ class PlantedView:
     @property
     def target(self) -> str:
         """The server with this fault."""
-        return target("faulty_views", shlex.quote(self.name))
+        return faulty_target(self.name)
+
+
+def faulty_target(*views: str) -> str:
+    """The server with a view for each, with its faults."""
+    return target("faulty_views", *map(shlex.quote, views))
 
 
 def listed(check: str, *names: str) -> tuple[PlantedView, ...]:

@@ -1,4 +1,5 @@
-"""A server with one view that breaks a rule of MCP Apps, named by the first argument; without one it keeps all rules.
+"""A server with a view for each argument, which breaks the rules of MCP Apps that the argument names, with `+` between
+them. Without arguments there is one view, which keeps all rules.
 
 It speaks JSON-RPC by hand: no SDK would let it.
 """
@@ -8,8 +9,9 @@ import json
 import sys
 from typing import Any
 
-FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
-ADDRESS, TYPE = "ui://planted/view.html", "text/html;profile=mcp-app"
+#: The faults of each view, by what the names of its tool and its resource end with.
+VIEWS = {f"-{number}" if number else "": set(text.split("+")) for number, text in enumerate(sys.argv[1:] or [""])}
+TYPE = "text/html;profile=mcp-app"
 #: The script of the view. Faults replace parts of it, or add to it.
 SCRIPT = """
 const post = (message) => parent.postMessage(message, "*");
@@ -58,26 +60,34 @@ HEADS = {
 }
 
 
-def document() -> str:
-    script = SCRIPT.replace(*REPLACED[FAULT]) if FAULT in REPLACED else SCRIPT
-    body = "" if FAULT in ("nothing drawn", "a foreign library") else "<h1>Planted</h1>"
-    return f"<!doctype html>{HEADS.get(FAULT, '')}{body}<script>{script}</script>"
+def address_of(end: str) -> str:
+    return f"ui://planted/view{end}.html"
 
 
-def tool() -> dict[str, Any]:
-    ui: Any = {"resourceUri": ADDRESS}
+def document(faults: set[str]) -> str:
+    script = SCRIPT
+    for fault in sorted(faults & REPLACED.keys()):
+        script = script.replace(*REPLACED[fault])
+    body = "" if {"nothing drawn", "a foreign library"} & faults else "<h1>Planted</h1>"
+    head = "".join(HEADS[fault] for fault in HEADS if fault in faults)
+    return f"<!doctype html>{head}{body}<script>{script}</script>"
+
+
+def tool(end: str) -> dict[str, Any]:
+    address = address_of(end)
+    ui: Any = {"resourceUri": address}
     meta: dict[str, Any] = {"ui": ui}
-    match FAULT:
+    match one_of(end):
         case "the tool names https://":
-            ui["resourceUri"] = "https://planted.example/view.html"
+            ui["resourceUri"] = f"https://planted.example/view{end}.html"
         case "the older key alone":
-            meta = {"ui/resourceUri": ADDRESS}
+            meta = {"ui/resourceUri": address}
         case "the key of ChatGPT alone":
-            meta = {"openai/outputTemplate": ADDRESS}
+            meta = {"openai/outputTemplate": address}
         case "both keys":
-            meta["ui/resourceUri"] = ADDRESS
+            meta["ui/resourceUri"] = address
         case "metadata of the tool is a text":
-            meta["ui"] = ADDRESS
+            meta["ui"] = address
         case "resourceUri is a number":
             ui["resourceUri"] = 1
         case "visibility is a text":
@@ -85,23 +95,28 @@ def tool() -> dict[str, Any]:
         case "a policy at the tool":
             ui["csp"] = {"connectDomains": []}
         case "resourceURI":
-            meta = {"ui": {"resourceURI": ADDRESS}}
+            meta = {"ui": {"resourceURI": address}}
         case "resource_uri beside visibility":
-            meta = {"ui": {"resource_uri": ADDRESS, "visibility": ["model"]}}
+            meta = {"ui": {"resource_uri": address, "visibility": ["model"]}}
         case "ui/resourceuri":
-            meta = {"ui/resourceuri": ADDRESS}
+            meta = {"ui/resourceuri": address}
         case "the address at another key":
-            meta = {"planted": {"view": ADDRESS}}
+            meta = {"planted": {"view": address}}
         case "visibilty":
             ui["visibilty"] = ["app"]
         case "no view":
             meta = {"ui": {"visibility": ["model"]}, "planted": {"sourceUrl": "https://planted.example/"}}
         case "visible to users":
             ui["visibility"] = ["model", "app", "user"]
-    return {"name": "show", "description": "Show it", "inputSchema": {"type": "object"}, "_meta": meta}
+    return {"name": f"show{end}", "description": "Show it", "inputSchema": {"type": "object"}, "_meta": meta}
 
 
-def metadata() -> dict[str, Any] | None:
+def one_of(end: str) -> str:
+    """The fault of a view that has just one."""
+    return next(iter(VIEWS[end]))
+
+
+def metadata(end: str) -> dict[str, Any] | None:
     """The metadata of the view, listed and read."""
     answers: dict[str, dict[str, Any]] = {
         "the policy is a list": {"csp": ["https://api.example"]},
@@ -121,28 +136,32 @@ def metadata() -> dict[str, Any] | None:
             "domain": "x",
         },
     }
-    ui = answers.get(FAULT)
+    ui = answers.get(one_of(end))
     return {"ui": ui} if ui else None
 
 
-def resources() -> list[dict[str, Any]]:
-    if FAULT == "not listed":
+def resources(end: str) -> list[dict[str, Any]]:
+    fault = one_of(end)
+    if fault == "not listed":
         return []
-    listed = {
-        "uri": ADDRESS,
+    listed: dict[str, Any] = {
+        "uri": address_of(end),
         "name": "view",
-        "mimeType": "text/html" if FAULT == "the listed type is text/html" else TYPE,
+        "mimeType": "text/html" if fault == "the listed type is text/html" else TYPE,
     }
-    if (meta := metadata()) is not None:
-        listed["_meta"] = meta  # type: ignore[assignment]
-    if FAULT == "a view at file://":
-        return [listed, {"uri": "file:///view.html", "name": "other", "mimeType": TYPE}]
+    if (meta := metadata(end)) is not None:
+        listed["_meta"] = meta
+    if fault == "a view at file://":
+        return [listed, {"uri": f"file:///view{end}.html", "name": "other", "mimeType": TYPE}]
     return [listed]
 
 
-def read() -> dict[str, Any]:
-    content: dict[str, Any] = {"uri": ADDRESS, "mimeType": TYPE, "text": document()}
-    match FAULT:
+def read(end: str) -> dict[str, Any] | None:
+    address = address_of(end)
+    content: dict[str, Any] = {"uri": address, "mimeType": TYPE, "text": document(VIEWS[end])}
+    match one_of(end):
+        case "no such resource":
+            return None
         case "the type is text/html":
             content["mimeType"] = "text/html"
         case "a space in the type":
@@ -156,22 +175,22 @@ def read() -> dict[str, Any]:
         case "an empty text":
             content["text"] = ""
         case "a blob that is not base64":
-            content = {"uri": ADDRESS, "mimeType": TYPE, "blob": "%%%"}
+            content = {"uri": address, "mimeType": TYPE, "blob": "%%%"}
         case "no contents":
             return {"contents": []}
-    if (meta := metadata()) is not None:
+    if (meta := metadata(end)) is not None:
         content["_meta"] = meta
     return {"contents": [content]}
 
 
-def call() -> dict[str, Any]:
-    match FAULT:
-        case "no content":
-            return {"content": [], "structuredContent": {"a": 1}}
-        case "an empty text alone":
-            return {"content": [{"type": "text", "text": " "}]}
-        case "the tool fails":
-            return {"content": [{"type": "text", "text": "not today"}], "isError": True}
+def call(end: str) -> dict[str, Any]:
+    faults = VIEWS[end]
+    if "no content" in faults:
+        return {"content": [], "structuredContent": {"a": 1}}
+    if "an empty text alone" in faults:
+        return {"content": [{"type": "text", "text": " "}]}
+    if "the tool fails" in faults:
+        return {"content": [{"type": "text", "text": "not today"}], "isError": True}
     return {"content": [{"type": "text", "text": "It is shown."}]}
 
 
@@ -186,13 +205,14 @@ def main() -> None:
                 able: dict[str, Any] = {"tools": {}, "resources": {}}
                 result = {"protocolVersion": version, "capabilities": able, "serverInfo": info}
             case "tools/list":
-                result = {"tools": [tool()]}
+                result = {"tools": [tool(end) for end in VIEWS]}
             case "resources/list":
-                result = {"resources": resources()}
-            case "resources/read" if FAULT != "no such resource":
-                result = read()
+                result = {"resources": [resource for end in VIEWS for resource in resources(end)]}
+            case "resources/read":
+                ends = [end for end in VIEWS if address_of(end) == request["params"]["uri"]]
+                result = read(ends[0]) if ends else None
             case "tools/call":
-                result = call()
+                result = call(request["params"]["name"].removeprefix("show"))
         if "id" in request:
             failed = {"error": {"code": -32601, "message": "Method not found"}}
             answer = failed if result is None else {"result": result}
