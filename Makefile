@@ -70,7 +70,7 @@ check: $(READY)
 
 unit: $(READY)
 	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not slow and not hosts" \
-		--hypothesis-profile unit --ignore tests/e2e
+		--ignore tests/e2e
 
 # A lighter Chromium, and what makes videos, where Debian has them and may be asked: tests take them if they are there, and do without if not.
 test: setup check
@@ -82,7 +82,7 @@ test: setup check
 
 # Fresh environments, floods, gigabytes, an hour's work of faults in a minute; MCP servers and clients of other projects, JupyterLab.
 slow: setup
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or hosts"
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or hosts or hypothesis" --hypothesis-profile slow
 
 docs: $(READY)
 	@$(BIN)/python -m tests.site

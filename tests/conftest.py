@@ -19,10 +19,10 @@ from transports import MemoryTransport, Session, connect
 from transports.memory import Handler
 
 # A busy machine is no failure: examples have no deadline.
-settings.register_profile("abp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("abp", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("abp")
-#: For `make unit`: fewer examples where a test does not ask for a number. `make test` takes them all.
-settings.register_profile("unit", settings.get_profile("abp"), max_examples=20)
+#: For `make slow`, which runs every test of properties again.
+settings.register_profile("slow", settings.get_profile("abp"), max_examples=200)
 
 #: Chromium's headless shell, which Playwright takes by default, where the system has it: a page costs a third of the
 #: processor time. It has no viewer for PDFs, no extensions and no lock on profiles; see ``whole_chromium``.

@@ -71,6 +71,7 @@ def test_messages_parsed_on_loop_stay_within_time_bound(kind: str) -> None:
     assert seconds(lambda: attempt(decode_envelope, data)) < BOUND
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.fault(21)
 def test_millions_of_nesting_levels_use_no_memory() -> None:

@@ -172,6 +172,7 @@ async def test_open_reader_finishes_deleted_artifact(tmp_path: Path) -> None:
 # --- the programs -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_parquet_artifact_opens_in_duckdb_pandas_polars_and_pyarrow(tmp_path: Path) -> None:
     # They are imported late: each takes a part of a second, in every worker that collects tests.
     import duckdb
@@ -197,6 +198,7 @@ async def test_parquet_artifact_opens_in_duckdb_pandas_polars_and_pyarrow(tmp_pa
 _PYTHON = re.compile(r"(<!-- not run: .+? -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 async def test_documented_data_page_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path))
     monkeypatch.delenv("ABP_STORE", raising=False)

@@ -74,6 +74,7 @@ async def test_unwritable_server_request_fails(monkeypatch: pytest.MonkeyPatch) 
         await app.call("text", {"size": 1}, timeout=60)  # of the next server, whose start a close would interrupt
 
 
+@pytest.mark.slow
 @pytest.mark.load
 async def test_subscription_fails_if_its_stream_cannot_open(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(client: Client, **options: object) -> object:

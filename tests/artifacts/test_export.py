@@ -13,7 +13,6 @@ import pytest
 from tests.artifacts.test_contract import kind, opened, store
 from tests.support.local_store import PDF, PNG
 from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Scope
-from transports.artifacts._verified import ExportFile
 from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
 
 __all__ = ["kind", "opened", "store"]
@@ -68,24 +67,6 @@ async def test_damaged_content_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(Corrupt):
         await store.export(ref, folder / "exported.pdf")
     assert not folder.exists() or names(folder) == []
-
-
-async def test_closing_export_twice_does_not_close_other_files(tmp_path: Path) -> None:
-    file = ExportFile(tmp_path / "a", await NoneStore().put_bytes(PDF))
-    closed: list[int] = []
-    close = os.close
-
-    def noting(fd: int) -> None:
-        closed.append(fd)
-        close(fd)
-
-    file.close()  # it was never opened
-    file.open()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "close", noting)
-        file.close()
-        file.close()
-    assert len(closed) == 1 and list(tmp_path.iterdir()) == []
 
 
 async def test_cancelled_export_keeps_existing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

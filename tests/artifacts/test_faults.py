@@ -160,28 +160,6 @@ async def test_unwritable_index_does_not_block_store(store: LocalStore, root: Pa
     assert {ref.id for ref in await LocalStore(root).list()} == {ref.id for ref in (*refs, mine)}
 
 
-async def test_stale_index_row_is_not_reused_for_new_file_with_same_inode(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change_limits(monkeypatch, _index, wait=0.05)
-    store = LocalStore(root, retention=KEEPS)
-    old = await store.put_bytes(b"same", filename="old.txt")
-    assert await store.list() == [old]
-    with closing(database(root)) as db:
-        db.execute("BEGIN IMMEDIATE")  # such as another process that was stopped
-        await store.delete(old.id)
-        new = await store.put_bytes(b"same", filename="new.txt")
-        db.execute("ROLLBACK")
-        assert new.id == old.id
-        await store.aclose()
-        inode = (root / f".abp/meta/{new.id}.json").stat().st_ino
-        db.execute("UPDATE artifacts SET inode = ?", (inode,))  # as file systems often do
-        db.commit()
-    reader = LocalStore(root)
-    assert await reader.list() == [new]
-    assert (await reader.fsck()).problems == ()
-
-
 @pytest.mark.fault(39)
 async def test_index_survives_full_disk(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
@@ -288,6 +266,7 @@ def frozen(object_server: SeaweedFS) -> Iterator[SeaweedFS]:
         object_server.thaw()
 
 
+@pytest.mark.slow
 async def test_bucket_has_documented_layout(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     ref = await store.put_bytes(PDF)
@@ -324,6 +303,7 @@ async def test_unreadable_bucket_metadata_is_reported_and_healed(bucket: str, ob
         assert {one.kind for one in await store.gc()} == {"quarantine"}
 
 
+@pytest.mark.slow
 async def test_content_being_read_survives_deletion(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     for remove in ("delete", "store again"):
@@ -340,6 +320,7 @@ async def test_content_being_read_survives_deletion(bucket: str, object_server: 
         assert content not in below(object_server, bucket)
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.fault(48)
 async def test_frozen_server_is_reported_unavailable_within_budget(bucket: str, frozen: SeaweedFS) -> None:
@@ -378,6 +359,7 @@ async def test_frozen_server_is_reported_unavailable_within_budget(bucket: str, 
     assert again.sha256 == ref.sha256 == hashlib.sha256(await store.get(ref)).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.fault(48)
 @pytest.mark.parametrize("limit", slow_but([2000, 3 << 20], 3 << 20))
@@ -454,6 +436,7 @@ async def test_corruption_in_transit_and_in_bucket_is_detected(
             assert {one.kind for one in await store.gc()} >= {"quarantine"}
 
 
+@pytest.mark.slow
 async def test_truncated_content_raises_corrupt(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     ref = await store.put_bytes(b"A" * 5000)

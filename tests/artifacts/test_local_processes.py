@@ -97,6 +97,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.fault(44)
 @pytest.mark.parametrize(("way", "turns"), slow_but([("posix", 6), ("posix", 25), ("portable", 25)], ("posix", 6)))

@@ -55,6 +55,7 @@ def test_folder_whose_name_is_not_utf8_is_rejected(tmp_path: Path) -> None:
             open_store(address)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs a locale of POSIX: Windows has file names in Unicode")
 def test_name_that_locale_cannot_spell_is_rejected_by_folders_only(tmp_path: Path) -> None:
     code = r"""

@@ -169,6 +169,7 @@ def test_secret_form_fields_in_text_are_redacted(text: str, left: str) -> None:
     assert Redactor().redact_tree(left) == left
 
 
+@pytest.mark.slow
 @each_row(
     ("start", "repeated", "end"),
     [

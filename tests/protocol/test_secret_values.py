@@ -96,6 +96,7 @@ def test_known_and_learned_secrets_are_masked_together() -> None:
     assert EvidenceRedactor().redact_text(known) == known
 
 
+@pytest.mark.slow
 @pytest.mark.load
 def test_app_cannot_slow_down_redaction() -> None:
     redactor = redactor_after([{"password": f"value-{number:06}"} for number in range(5000)])

@@ -177,6 +177,7 @@ def test_rejected_json_uses_no_memory_and_string_content_is_not_counted() -> Non
     assert decode_json(json.dumps(quoted)) == quoted
 
 
+@pytest.mark.slow
 @pytest.mark.load
 def test_largest_event_parsed_on_loop_stays_within_time_bound() -> None:
     names = b",".join(b'"%x":1' % n for n in range(MAX_ON_LOOP // 2 - 10))

@@ -59,7 +59,7 @@ def layers(result: Result) -> list[tuple[str, str]]:
 # --- the incident (docs/requirements.md R2-1.1, R2-B) -----------------------------------------------------------------
 
 
-@pytest.mark.requirement("R0-1a", "R2-0a", "R2-1.1a", "R2-1.1b", "R2-1.3a", "R2-3.2a", "R2-6.1c", "R2-6.5a")
+@pytest.mark.requirement("R0-1a", "R2-0a", "R2-1.1a", "R2-1.1b", "R2-1.2a", "R2-1.3a", "R2-3.2a", "R2-6.1c", "R2-6.5a")
 async def test_undeclared_half_megabyte_base64_field_is_stored(store: LocalStore) -> None:
     answer = {"content": b64(PDF), "name": "Sales Dashboard", "format": "pdf"}
     assert len(answer["content"]) > 500_000

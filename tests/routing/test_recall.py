@@ -7,8 +7,9 @@ from tests.support import recall
 
 @pytest.mark.load
 @pytest.mark.requirement("R2-3.2a", "R2-3.2b", "R2-4.1d", "R2-6.5a")
-def test_at_least_99_percent_of_files_are_detected_correctly() -> None:
-    lines = recall.files()
+@pytest.mark.parametrize("of_each_kind", [0, pytest.param(60, marks=pytest.mark.slow)])
+def test_at_least_99_percent_of_files_are_detected_correctly(of_each_kind: int) -> None:
+    lines = recall.files(of_each_kind)
     cases = sum(line.cases for line in lines)
     assert cases > 150
     assert len(lines) >= 15

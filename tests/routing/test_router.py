@@ -46,7 +46,7 @@ async def test_success_without_data_is_inline_and_stores_nothing(
     assert "note" not in printed.for_agent()
 
 
-@pytest.mark.requirement("R6-4k")
+@pytest.mark.requirement("R2-6.5d", "R6-4k")
 @given(json_values.filter(lambda data: data is not None))
 def test_any_json_is_stored_as_it_is(data: object) -> None:
     async def main() -> None:

@@ -55,7 +55,7 @@ async def test_list_without_an_end_is_cut_off(app_of: Connect, caplog: pytest.Lo
 class SlowApp(ResourceApp):
     async def request(self, message: Message, *, timeout: float) -> Message:
         if message.type.startswith("resources/"):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
         return await super().request(message, timeout=timeout)
 
     def _list(self, cursor: str | None) -> dict[str, object]:
@@ -64,15 +64,15 @@ class SlowApp(ResourceApp):
 
 async def test_timeout_of_a_list_is_for_all_its_pages(app_of: Connect) -> None:
     async with app_of(SlowApp()) as app, asyncio.timeout(20):
-        with pytest.raises(CallTimeout, match=r"no answer to resources.list within 0\.5 s"):
-            await app.resources.list(timeout=0.5)
+        with pytest.raises(CallTimeout, match=r"no answer to resources.list within 0\.25 s"):
+            await app.resources.list(timeout=0.25)
 
 
 async def test_links_of_an_answer_are_read_within_one_timeout(app_of: Connect) -> None:
     links = [{"type": "resource_link", "uri": "file:///x/picture.png", "size": 1} for _ in range(200)]
     policy = RoutingPolicy(resources=ResourcePolicy(auto_read_if_size_under_bytes=100, cache_reads_to_artifacts=False))
     async with app_of(SlowApp({"links": answering({"content": links})}), routing=policy) as app, asyncio.timeout(20):
-        data = (await app.call("links", timeout=1)).data
+        data = (await app.call("links", timeout=0.5)).data
     assert isinstance(data, dict)
     reasons = [block["fetch_error"] for block in data["content"]]  # type: ignore[index, call-overload, union-attr]
     assert reasons[-1] == "the links before it took all the time"

@@ -6,81 +6,21 @@ import asyncio
 import json
 import logging
 import pickle
-import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from websockets.sync.server import ServerConnection, serve as serve_in_thread
 
-from tests.support.counted import counted_calls
-from transports import MemoryTransport, Message, NoneStore, Session, UsageError, connect
+from transports import MemoryTransport, Message, NoneStore, UsageError
 from transports.artifacts._base import AuditLog
 from transports.memory import Call
 from transports.routing import Router
 
 DATA = {"ok": True, "names": ["é", "b"]}
-ROWS = [{"name": f"n{n}", "size": n, "tags": ["a"]} for n in range(20)]
 
 
 async def small(params: Mapping[str, object], call: Call) -> object:
     return DATA
-
-
-def _talk(socket: ServerConnection) -> None:
-    for text in socket:
-        message = json.loads(text)
-        rows = message["payload"].get("capability") == "rows"
-        answer = {"success": True, "data": ROWS if rows else DATA}
-        hello = {"sessionId": "s", "app": {"name": "Test"}, "capabilities": [{"name": "small"}, {"name": "rows"}]}
-        if message["type"] in ("initialize", "capabilities/call"):
-            payload = hello if message["type"] == "initialize" else answer
-            socket.send(
-                json.dumps(
-                    {"type": f"{message['type']}-result", "id": message["id"], "timestamp": 0, "payload": payload}
-                )
-            )
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    """An app in a thread, whose work does not count as ours."""
-    with serve_in_thread(_talk, "127.0.0.1", 0, compression=None) as served:
-        thread = threading.Thread(target=served.serve_forever)
-        thread.start()
-        try:
-            yield f"ws://127.0.0.1:{served.socket.getsockname()[1]}/"
-        finally:
-            served.shutdown()
-            thread.join()
-
-
-@asynccontextmanager
-async def app_behind(wire: str) -> AsyncIterator[Session]:
-    if wire == "memory":
-        async with connect("memory:", transport=MemoryTransport({"small": small}), store="none:") as app:
-            yield app
-    else:
-        with server() as url:
-            async with connect(url, store="none:") as app:
-                yield app
-
-
-@pytest.mark.parametrize(
-    ("wire", "capability", "at_most"),
-    [("memory", "small", 190), ("websocket", "small", 185), ("websocket", "rows", 245)],
-)
-async def test_small_call_makes_few_python_function_calls(wire: str, capability: str, at_most: int) -> None:
-    """Counted, because time depends on the machine: those of the event loop are among them."""
-    async with app_behind(wire) as app:
-        for _ in range(10):
-            await app.call(capability)
-        with counted_calls() as calls:
-            for _ in range(20):
-                result = await app.call(capability)
-        assert result.data == (ROWS if capability == "rows" else DATA)
-    assert calls.count / 20 <= at_most
 
 
 async def test_lazily_made_reference_equals_stored_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -44,7 +44,7 @@ async def app_that_answers(size: str, kind: str, store: Path) -> AsyncIterator[S
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("kind", slow_but(VERY_MANY, "objects", "one beyond"))
+@pytest.mark.parametrize("kind", slow_but(VERY_MANY, "one beyond"))
 async def test_answer_with_too_many_values_is_rejected_before_parsing(kind: str, tmp_path: Path) -> None:
     async with app_that_answers("VERY_MANY", kind, tmp_path) as app:
         with peak_memory() as grown, longest_turn() as turn:
@@ -56,6 +56,7 @@ async def test_answer_with_too_many_values_is_rejected_before_parsing(kind: str,
         assert (await app.call("few")).data == {}
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.parametrize("kind", slow_but(AS_MANY, "beside a file"))
 async def test_answer_with_maximum_values_does_not_block_event_loop(kind: str, tmp_path: Path) -> None:
@@ -89,6 +90,7 @@ async def server_of(tools: int, carrier: str) -> AsyncIterator[str]:
         yield f"mcp+{server.make_url('/mcp')}"
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.parametrize("carrier", slow_but(["stdio", "json", "events"], "stdio"))
 async def test_oversized_tool_list_is_rejected_within_limits(

@@ -31,7 +31,6 @@ from transports.protocol._heuristics import MIN_GUESSED
 from transports.protocol.binary import BinaryData
 
 _ROOTS = (Path("/usr/share"), Path(sysconfig.get_paths()["purelib"]))
-_EACH = 60  # files of one kind
 _LARGEST = 1 << 20
 _SMALLEST = MIN_GUESSED  # bytes; a shorter file is shorter than what is looked at
 _KINDS = {
@@ -79,10 +78,10 @@ class Line:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def files() -> list[Line]:
-    """Every kind, as base64 in one line, in lines and in the URL-safe alphabet, in turn."""
+def files(of_each_kind: int) -> list[Line]:
+    """Made ones and so many of this machine of every kind, as base64 in one line, in lines and URL-safe, in turn."""
     lines: dict[str, Line] = {}
-    for kind, mime_type, name, data in (*_of_the_machine(), *_made()):
+    for kind, mime_type, name, data in (*_of_the_machine(of_each_kind), *_made()):
         line = lines.setdefault(kind, Line(kind))
         way = _WAYS[line.cases % len(_WAYS)]
         line.add(way(data), mime_type, name)
@@ -103,13 +102,13 @@ _WAYS: tuple[Callable[[bytes], str], ...] = (
 )
 
 
-def _of_the_machine() -> Iterator[tuple[str, str, str, bytes]]:
+def _of_the_machine(of_each_kind: int) -> Iterator[tuple[str, str, str, bytes]]:
     by_suffix = {suffix: (kind, mime) for kind, (mime, suffixes) in _KINDS.items() for suffix in suffixes}
     counts = dict.fromkeys(_KINDS, 0)
-    for root in _ROOTS:
+    for root in _ROOTS if of_each_kind else ():
         for path in sorted(root.rglob("*")):
             kind, mime_type = by_suffix.get(path.suffix.lower(), ("", ""))
-            if not kind or counts[kind] >= _EACH or path.is_symlink() or not path.is_file():
+            if not kind or counts[kind] >= of_each_kind or path.is_symlink() or not path.is_file():
                 continue
             if _SMALLEST <= path.stat().st_size <= _LARGEST:
                 counts[kind] += 1

@@ -47,6 +47,7 @@ async def test_ranges(http: aiohttp.ClientSession, fixture: Fixture) -> None:
     assert (await fetch(http, f"{fixture.url}downloads/0/0/empty"))[2] == b""
 
 
+@pytest.mark.slow
 async def test_download_urls_require_cookie_and_expire(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
     file = (await app.data("file.generate", bytes=10, auth="cookie", **{"as": "url"}))["file"]
     assert file["downloadUrl"].startswith("/downloads/") and "auth" not in file

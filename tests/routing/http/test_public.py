@@ -50,6 +50,7 @@ async def test_failed_blocked_or_oversized_resource_fetch_raises(serve: Serve) -
 _BLOCKED = "BLOCKED_ADDRESS"
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.fault(35)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: for a network of its own")
