@@ -63,14 +63,15 @@ async def test_bad_answer_raises_typed_error_and_next_call_works(tmp_path: Path)
 
 
 async def test_a_message_over_a_lowered_limit_fails_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABP_MAX_MESSAGE_BYTES", "10000000")
+    monkeypatch.setenv("ABP_MAX_MESSAGE_BYTES", "2000000")
     async with connect(target("rude"), store=tmp_path) as app:
         for tool in ("huge_text", "huge_line"):
-            with pytest.raises(TooLarge, match="over the limit of 10,000,000 bytes"):
+            with pytest.raises(TooLarge, match="over the limit of 2,000,000 bytes"):
                 await app.call(tool, timeout=30)
             assert words(await app.call("fine")) == "fine"
 
 
+@pytest.mark.slow
 async def test_large_messages_are_not_kept_until_the_next_ones(tmp_path: Path) -> None:
     async with connect(target("large"), store=tmp_path) as app:
         answer = {"content": [{"type": "image", "mimeType": "image/png", "data": f"@base64:{1 << 21}"}]}
@@ -134,10 +135,8 @@ async def test_hostile_schema_does_not_break_or_stall_call(tmp_path: Path) -> No
     ("command", "says"),
     [
         (f"{target('rude')} mute", "did not answer within 1 s"),
-        pytest.param(f"{target('rude')} noise", "did not answer within 1 s", marks=pytest.mark.slow),
         ("mcp+stdio:no-such-command-here --token secret-token", "cannot be started"),
         ("mcp+stdio:false", "ended with status 1"),
-        ("mcp+stdio:echo hello", "ended with status 0"),
         ("mcp+stdio:cat", r"cat cannot be connected: it refuses the handshake \(.*\); is it an MCP server\?"),
         ("mcp+http://127.0.0.1:9/mcp", "cannot be connected: .*; start the server or correct the address"),
     ],
@@ -189,6 +188,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_server_that_ignores_shutdown_ends_after_its_killed_client() -> None:
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _CLIENT, f"{target('rude')} deaf"), stdout=asyncio.subprocess.PIPE
@@ -206,7 +206,7 @@ async def test_server_that_ignores_shutdown_ends_after_its_killed_client() -> No
 async def test_close_ends_server_still_terminating_after_failed_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "GRACE", 1.0)
+    monkeypatch.setattr(stdio, "GRACE", 0.3)
     before = descendants()
     async with connect(f"{target('dying')} {tmp_path}", store="memory:") as app:
         assert app.info.name == "dying"
@@ -245,8 +245,8 @@ async def test_reason_why_server_does_not_start_again_is_said(tmp_path: Path) ->
     async with connect(f"mcp+stdio:{target}", store="memory:") as app:
         with pytest.raises(Disconnected, match="ended with status 1"):
             await app.call("go")
-        with pytest.raises(Disconnected, match=r"not back within 3 s: .* it said: the database is locked"):
-            await app.call("go", timeout=3)
+        with pytest.raises(Disconnected, match=r"not back within 2 s: .* it said: the database is locked"):
+            await app.call("go", timeout=2)
 
 
 async def test_server_inherits_proxies_and_certificates_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ async def test_last_words_of_servers_that_end_together_are_shown() -> None:
         with pytest.raises(ConnectFailed, match="it said: out of cheese"):
             await connect(f"mcp+stdio:{command}", store="memory:")
 
-    await asyncio.gather(*(connect_once() for _ in range(12)))
+    await asyncio.gather(*(connect_once() for _ in range(5)))
 
 
 async def test_password_in_the_address_of_a_database_is_not_shown() -> None:

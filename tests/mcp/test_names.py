@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.mcp_servers import target
+from tests.support.command_line import in_thread
+from tests.support.mcp_over_http import tableau_server
 from tests.support.mcp_servers.tableau import PDF, VIEW
 from tests.support.rows import each_row
 from transports import UsageError, WebSocketTransport, connect
@@ -125,13 +126,11 @@ def test_options_not_matching_mcp_target_are_rejected() -> None:
 
 @pytest.mark.load
 def test_sync_api_connects_to_mcp_server(tmp_path: Path) -> None:
-    with connect_blocking(target("tableau"), store=tmp_path) as session:
+    with in_thread(tableau_server()) as target, connect_blocking(target, store=tmp_path) as session:
         assert session.resources.available
         assert len(session.resources.list()) == 26
-        assert (
-            session.resources.read("tableau://files/7.pdf").artifacts["contents.0.blob"].sha256
-            == hashlib.sha256(PDF).hexdigest()
-        )
+        ref = session.resources.read("tableau://files/7.pdf").artifacts["contents.0.blob"]
+        assert ref.sha256 == hashlib.sha256(PDF).hexdigest()
         session.resources.subscribe(VIEW)
         session.resources.unsubscribe(VIEW)
 

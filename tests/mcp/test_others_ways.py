@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import inspect
 import json
 import shlex
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ MODERN = {
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(90)
 PICTURE = base64.b64encode(PNG).decode()
-WORDS = {"type": "text", "text": "words"}
+WORDS = {"type": "text", "text": "wörds"}
 #: Results of a server with one tool, by the method of the request.
 RESULTS: dict[str, Any] = {
     "initialize": INITIALIZE,
@@ -84,7 +85,9 @@ async def content(app: Session, result: Result) -> list[bytes]:
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-async def test_tools_with_bad_schemas_can_be_called(tmp_path: Path) -> None:
+async def test_tools_with_bad_schemas_can_be_called_and_omitted_ones_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     schemas: list[object] = [
         {"type": "object", "properties": []},
         {"type": "object", "properties": None},
@@ -98,11 +101,16 @@ async def test_tools_with_bad_schemas_can_be_called(tmp_path: Path) -> None:
     ]
     named = {json.dumps(schema): schema for schema in (*schemas, {})}
     tools = [{"name": name, "inputSchema": schema, "outputSchema": schema} for name, schema in named.items()]
+    invalid = ["words", {"name": "bad", "inputSchema": {}, "annotations": 5}]
     results = {name: {"content": [WORDS]} for name in named}
-    async with connect(canned(tmp_path, tools=tools, results=results), store=tmp_path / "out") as app:
+    async with connect(canned(tmp_path, tools=[*invalid, *tools], results=results), store=tmp_path / "out") as app:
         assert {*app.capabilities} == named.keys()
         for name in named:
             assert (await app.call(name)).data == {"content": [WORDS]}, name
+    assert "left out a tool that is not an object: 'words'" in caplog.messages
+    assert any(
+        said.startswith("left out the tool 'bad', which is not valid MCP: annotations:") for said in caplog.messages
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,23 +135,15 @@ async def test_list_cursors_of_all_kinds_lead_to_its_end(
     assert caplog.messages == []  # no list without an end
 
 
-async def test_list_of_resources_ends_at_a_repeated_cursor(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_list_of_resources_ends_at_a_repeated_cursor_and_has_what_is_valid(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     initialize = {**INITIALIZE, "capabilities": {"resources": {}}}
-    resources = [{"uri": "test:/a", "name": "a"}]
+    resources = [{"uri": 5}, {"name": "no address"}, {"uri": "x://a", "name": "A", "size": "big"}, {"uri": "x://b"}]
     target = canned(tmp_path, initialize=initialize, resources=resources, cursor="again")
     async with connect(target, store="memory:") as app:
-        assert {resource.uri for resource in await app.resources.list()} == {"test:/a"}
-    assert caplog.messages == []
-
-
-async def test_omitted_invalid_tool_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tools = ["words", {"name": "bad", "inputSchema": {}, "annotations": 5}, {"name": "good", "inputSchema": {}}]
-    async with connect(canned(tmp_path, tools=tools), store="memory:") as app:
-        assert [*app.capabilities] == ["good"]
-    assert "left out a tool that is not an object: 'words'" in caplog.messages
-    assert any(
-        said.startswith("left out the tool 'bad', which is not valid MCP: annotations:") for said in caplog.messages
-    )
+        assert {resource.uri for resource in await app.resources.list()} >= {"x://b"}
+    assert all("it is left out" in message for message in caplog.messages), caplog.messages
 
 
 async def test_view_uri_must_use_ui_scheme(tmp_path: Path) -> None:
@@ -157,13 +157,6 @@ async def test_view_uri_must_use_ui_scheme(tmp_path: Path) -> None:
         for name in app.capabilities:
             with pytest.raises(UsageError, match="has no view"):
                 app.open_view(name)
-
-
-async def test_bad_resource_entry_does_not_hide_others(tmp_path: Path) -> None:
-    initialize = {**INITIALIZE, "capabilities": {"resources": {}}}
-    listed = [{"uri": 5}, {"name": "no address"}, {"uri": "x://a", "name": "A", "size": "big"}, {"uri": "x://b"}]
-    async with connect(canned(tmp_path, initialize=initialize, resources=listed), store="memory:") as app:
-        assert "x://b" in [resource.uri for resource in await app.resources.list()]
 
 
 async def test_resource_is_kept_for_the_time_that_the_server_says(tmp_path: Path) -> None:
@@ -186,15 +179,8 @@ async def test_resource_is_kept_for_the_time_that_the_server_says(tmp_path: Path
 # --- handshakes and lines ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "able",
-    [
-        {"tools": [], "logging": [], "prompts": []},
-        {"tools": True, "logging": False, "prompts": None},
-    ],
-    ids=json.dumps,
-)
-async def test_capabilities_may_have_other_types_than_objects(tmp_path: Path, able: object) -> None:
+async def test_capabilities_may_have_other_types_than_objects(tmp_path: Path) -> None:
+    able = {"tools": [], "logging": True, "prompts": None}
     target = canned(tmp_path, initialize={**INITIALIZE, "capabilities": able}, results={"go": {"content": [WORDS]}})
     async with connect(target, store="memory:") as app:
         assert [*app.capabilities] == ["go"]
@@ -204,7 +190,6 @@ async def test_capabilities_may_have_other_types_than_objects(tmp_path: Path, ab
     ("change", "place"),
     [
         ({"serverInfo": {"name": "s"}}, "serverInfo.version is missing"),
-        ({"serverInfo": None}, "serverInfo"),
         ({"capabilities": {"tools": 5}}, "capabilities.tools"),
     ],
 )
@@ -215,7 +200,7 @@ async def test_invalid_handshake_error_names_field(tmp_path: Path, change: dict[
             pass
 
 
-@pytest.mark.parametrize("prefix", ["\ufeff", "\x1b]0;npx server\x07", "Server started on stdio "], ids=ascii)
+@pytest.mark.parametrize("prefix", ["\ufeff", "\x1b]0;npx server\x07"], ids=ascii)
 async def test_text_before_answer_on_its_line_is_dropped(tmp_path: Path, prefix: str) -> None:
     async with connect(canned(tmp_path, prefix=prefix, results={"go": 0}), store="memory:", timeout=20) as app:
         assert [*app.capabilities] == ["go"]
@@ -234,25 +219,65 @@ async def test_error_on_stdout_of_server_that_ends_is_shown() -> None:
             pass
 
 
-async def test_legacy_sse_server_is_named_in_error() -> None:
-    async def stream(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(b"event: endpoint\ndata: /messages?session=1\n\n")
-        return response
+#: What a server does with a request: it gets the request, the message in it, and the usual answer to that.
+Answer = Callable[[web.Request, dict[str, Any], dict[str, Any]], Any]
 
-    app = web.Application()
-    app.add_routes([web.get("/sse", stream)])
-    async with TestServer(app) as server:
-        with pytest.raises(ConnectFailed, match=r"HTTP\+SSE transport of MCP 2024-11-05.*streamable HTTP"):
-            async with connect(f"mcp+{server.make_url('/sse')}", store="memory:", timeout=20):
-                pass
+
+def answering(on: Mapping[str, Answer], results: Mapping[str, Any] = RESULTS) -> Callable[[web.Request], Any]:
+    """A server over HTTP that gives its session an id. ``on`` has its answers by method, those of MCP and ``GET``;
+    the usual ones are the ``results``."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        asked = json.loads(await request.read() or b"{}")
+        method = asked.get("method", request.method)
+        said = {"jsonrpc": "2.0", "id": asked.get("id"), "result": results.get(method)}
+        if method in on:
+            answer = on[method](request, asked, said)
+            return await answer if inspect.isawaitable(answer) else answer
+        if method in results:
+            return web.json_response(said, headers={"Mcp-Session-Id": "s"})
+        if request.method != "POST":
+            return web.Response(status=405)
+        return web.Response(status=404 if "id" in asked else 202)
+
+    return serve
+
+
+def calls(answer: Answer, *, headers: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Session]:
+    """A session with a server that answers calls so."""
+    return served(answering({"tools/call": answer}), headers=headers)
+
+
+async def stream(request: web.Request, *pieces: str, **headers: str) -> web.StreamResponse:
+    """Begin a stream of events."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **headers})
+    await response.prepare(request)
+    for piece in pieces:
+        await response.write(piece.encode())
+        await asyncio.sleep(0.02)
+    return response
+
+
+def cut(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+
+
+async def test_legacy_sse_server_is_named_in_error() -> None:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.method != "GET":
+            return web.Response(status=405)
+        return await stream(request, "event: endpoint\ndata: /messages?session=1\n\n")
+
+    with pytest.raises(ConnectFailed, match=r"HTTP\+SSE transport of MCP 2024-11-05.*streamable HTTP"):
+        async with served(serve):
+            pass
 
 
 async def test_silent_server_is_not_asked_again_after_the_timeout() -> None:
     async with listening(hang) as server:
-        with pytest.raises(ConnectFailed, match=r"did not answer within 0\.5 s"):
-            async with connect(f"mcp+{server.url}/mcp", store="memory:", timeout=0.5):
+        with pytest.raises(ConnectFailed, match="did not answer within 1 s"):
+            async with connect(f"mcp+{server.url}/mcp", store="memory:", timeout=1):
                 pass
         assert server.connects == 1
 
@@ -275,23 +300,15 @@ async def test_split_sse_events_and_forgotten_session_are_handled(answers: list[
     ended = asyncio.Event()
     left: list[tuple[int, str]] = []
 
-    async def answer(request: web.Request) -> web.StreamResponse:
-        asked = json.loads(await request.read())
-        if asked.get("method") not in RESULTS:
-            return web.Response(status=202 if "id" not in asked else 404)
+    async def answer(request: web.Request, asked: dict[str, Any], said: dict[str, Any]) -> web.StreamResponse:
         if asked["method"] == "tools/call" and left:
             status, text = left.pop()
             return web.Response(status=status, text=text, content_type="application/json")
-        said = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS[asked["method"]]})
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Mcp-Session-Id": "s"})
-        await response.prepare(request)
-        for piece in (f"\ufeffdata: {said}\n", "\n"):
-            await response.write(piece.encode())
-            await asyncio.sleep(0.02)
+        response = await stream(request, f"\ufeffdata: {json.dumps(said)}\n", "\n", **{"Mcp-Session-Id": "s"})
         await ended.wait()
         return response
 
-    async with served(answer, timeout=5) as session:
+    async with served(answering(dict.fromkeys(RESULTS, answer)), timeout=5) as session:
         assert [*session.capabilities] == ["go"]
         for forgets in answers:
             left.append(forgets)
@@ -303,75 +320,56 @@ async def test_split_sse_events_and_forgotten_session_are_handled(answers: list[
 async def test_stream_that_ends_at_once_is_not_reopened_without_pause() -> None:
     opened: Counter[str] = Counter()
 
-    async def answer(request: web.Request) -> web.Response:
-        retry = request.match_info["retry"]
-        if request.method == "GET":
+    def reopened(retry: str) -> Answer:
+        def answer(*_: object) -> web.Response:
             opened[retry] += 1
             return web.Response(text=f"retry: {retry}\nid: 1\ndata:\n\n", content_type="text/event-stream")
-        asked = json.loads(await request.read() or b"{}")
-        results: dict[str, object] = {"initialize": INITIALIZE, "tools/list": {"tools": []}}
-        if asked.get("method") not in results:
-            return web.Response(status=405)
-        said = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
-        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
 
-    app = web.Application()
-    app.router.add_route("*", "/{retry}", answer)
+        return answer
+
     began = time.monotonic()
-    async with TestServer(app) as server, AsyncExitStack() as sessions:
+    async with AsyncExitStack() as sessions:
         for retry in ("0", "-1", "000"):
-            target = f"mcp+{server.make_url(f'/{retry}')}"
-            await sessions.enter_async_context(connect(target, store="memory:", timeout=20))
-        await asyncio.sleep(1)
+            await sessions.enter_async_context(served(answering({"GET": reopened(retry)})))
         await eventually(lambda: len(opened) == 3 and min(opened.values()) > 2)
     seconds = time.monotonic() - began
-    assert max(opened.values()) <= 15 * seconds, opened
-
-
-#: An event that says where a stream can be resumed, and when.
-_PRIMING = b"id: 7\nretry: 100\ndata:\n\n"
+    assert max(opened.values()) <= 15 * seconds + 3, opened
 
 
 async def test_streams_outlast_balancers_and_gateways() -> None:
     """Balancers cut idle streams, and a gateway answers 502 while its server is restarted."""
+    await asyncio.gather(resume_cut_streams(), report_changes_again())
+
+
+async def resume_cut_streams() -> None:
     log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "back"}}
     ended = asyncio.Event()
     opened: Counter[str] = Counter()
-    call: dict[str, Any] = {}
+    called: dict[str, Any] = {}
 
     async def cut_stream(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(_PRIMING)
-        assert request.transport is not None
-        request.transport.abort()
+        response = await stream(request, "id: 7\nretry: 100\ndata:\n\n")  # where it can be resumed, and when
+        cut(request)
         return response
 
-    async def serve(request: web.Request) -> web.StreamResponse:
-        if request.method == "GET":
-            kind = "resumed" if call else "listening"
-            opened[kind] += 1
-            if opened[kind] <= 3:
-                return await cut_stream(request)
-            if opened[kind] <= 6:
-                return web.Response(status=502)
-            if call:
-                return events(json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": RESULTS["tools/call"]}))
-            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-            await response.prepare(request)
-            await response.write(f"data: {json.dumps(log)}\n\n".encode())
-            await ended.wait()
-            return response
+    async def call(request: web.Request, asked: dict[str, Any], said: dict[str, Any]) -> web.StreamResponse:
+        called.update(said)
+        return await cut_stream(request)
 
-        asked = json.loads(await request.read() or b"{}")
-        if asked.get("method") == "tools/call":
-            call.update(asked)
+    async def listen(request: web.Request, *_: object) -> web.StreamResponse:
+        kind = "resumed" if called else "listening"
+        opened[kind] += 1
+        if opened[kind] <= 3:
             return await cut_stream(request)
-        if asked.get("method") not in RESULTS:
-            return web.Response(status=202 if "id" not in asked else 404)
-        said = {"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS[asked["method"]]}
-        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
+        if opened[kind] <= 5:
+            return web.Response(status=502)
+        if called:
+            return events(json.dumps(called))
+        response = await stream(request, f"data: {json.dumps(log)}\n\n")
+        await ended.wait()
+        return response
 
+    serve = answering({"GET": listen, "tools/call": call})
     async with served(serve) as session, session.events() as seen, asyncio.timeout(30):
         while not isinstance(event := await anext(seen), Notification):
             pass
@@ -380,18 +378,11 @@ async def test_streams_outlast_balancers_and_gateways() -> None:
         ended.set()
 
 
-async def test_changes_are_reported_again_after_the_fault_of_a_gateway() -> None:
+async def report_changes_again() -> None:
     opened = 0
 
-    async def serve(request: web.Request) -> web.StreamResponse:
+    def listen(_: web.Request, asked: dict[str, Any], __: object) -> web.Response:
         nonlocal opened
-        asked = json.loads(await request.read())
-        if asked["method"] != "subscriptions/listen":
-            results = {"server/discover": MODERN, "tools/list": {"tools": []}}
-            if asked["method"] not in results:
-                return web.Response(status=404)
-            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
-
         opened += 1
         if opened == 2:
             return web.Response(status=502)
@@ -401,7 +392,8 @@ async def test_changes_are_reported_again_after_the_fault_of_a_gateway() -> None
             json.dumps({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params})
         )
 
-    async with served(serve):
+    results = {"server/discover": MODERN, "tools/list": {"tools": []}}
+    async with served(answering({"subscriptions/listen": listen}, results)):
         await eventually(lambda: opened >= 3)
 
 
@@ -503,39 +495,6 @@ async def test_odd_error_is_shown_as_refusal(tmp_path: Path) -> None:
                 await app.call("go")
 
 
-Answer = Callable[[dict[str, Any], dict[str, Any]], web.Response]
-
-
-@asynccontextmanager
-async def http_server(
-    answer: Answer,
-    headers: Mapping[str, str] | None = None,
-    *,
-    closes: bool = False,
-    handshakes: list[object] | None = None,
-) -> AsyncIterator[Session]:
-    """A session with a server over HTTP that gives it an id, and answers calls by ``answer(request, usual answer)``.
-
-    If it ``closes``, it closes the connection of an unknown request. ``handshakes`` gets each request for one."""
-
-    async def serve(request: web.Request) -> web.Response:
-        asked = json.loads(await request.read())
-        if "id" not in asked:
-            return web.Response(status=202)
-        said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS.get(asked["method"], {})}
-        if asked["method"] == "tools/call":
-            return answer(asked, said)
-        if handshakes is not None and asked["method"] == "initialize":
-            handshakes.append(asked)
-        if closes and asked["method"] not in RESULTS:
-            assert request.transport is not None
-            request.transport.abort()
-        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
-
-    async with served(serve, headers=headers) as session:
-        yield session
-
-
 def body(text: str | bytes, *, status: int = 200, coding: str = "identity") -> web.Response:
     data = text.encode() if isinstance(text, str) else text
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
@@ -548,101 +507,88 @@ def events(*data: str) -> web.Response:
 
 def said_as(content_type: str, text: str = "{}") -> Answer:
     """The usual answer, as text of a type."""
-    return lambda asked, said: web.Response(text=text.format(json.dumps(said)), content_type=content_type)
+    return lambda request, asked, said: web.Response(text=text.format(json.dumps(said)), content_type=content_type)
 
 
 READ: dict[str, Answer] = {
-    "list": lambda asked, said: body(json.dumps([said])),
-    "list with notification": lambda asked, said: body(json.dumps([{"jsonrpc": "2.0", "method": "x"}, said])),
-    "float id": lambda asked, said: body(json.dumps({**said, "id": float(asked["id"])})),
-    "byte order mark": lambda asked, said: body("\ufeff" + json.dumps(said)),
-    "event with float id": lambda asked, said: web.Response(
+    "list": lambda request, asked, said: body(json.dumps([said])),
+    "list with notification": lambda request, asked, said: body(json.dumps([{"jsonrpc": "2.0", "method": "x"}, said])),
+    "float id": lambda request, asked, said: body(json.dumps({**said, "id": float(asked["id"])})),
+    "byte order mark": lambda request, asked, said: body("\ufeff" + json.dumps(said)),
+    "event with float id": lambda request, asked, said: web.Response(
         text=f"id: 1\ndata: {json.dumps({**said, 'id': float(asked['id'])})}\n\n", content_type="text/event-stream"
     ),
     "text": said_as("text/plain"),
     "other JSON type": said_as("application/vnd.mcp+json"),
-    "encoding of characters": lambda asked, said: body(json.dumps(said), coding="UTF-8"),
-    "events of other kinds": lambda asked, said: events(
+    "encoding of characters": lambda request, asked, said: body(json.dumps(said), coding="UTF-8"),
+    "events of other kinds": lambda request, asked, said: events(
         "ping", "[DONE]", '{"type": "ping"}', '"beat"', json.dumps(said)
     ),
-    "other JSON-RPC": lambda asked, said: events('{"jsonrpc": "2.0", "method": "x", "params": [1]}', json.dumps(said)),
-    "list in an event": lambda asked, said: events(json.dumps([said])),
+    "other JSON-RPC": lambda request, asked, said: events(
+        '{"jsonrpc": "2.0", "method": "x", "params": [1]}', json.dumps(said)
+    ),
+    "list in an event": lambda request, asked, said: events(json.dumps([said])),
+    "another encoding": lambda request, asked, said: web.Response(
+        body=f"data: {json.dumps(said, ensure_ascii=False)}\n\n".encode(),
+        headers={"Content-Type": "text/event-stream; charset=iso-8859-1"},
+    ),
     "no last line": said_as("text/event-stream", "data: {}"),
     "no last line, byte order mark": said_as("text/event-stream", "\ufeffdata: {}"),
 }
 
 
 async def test_odd_http_answer_is_read() -> None:
+    """By a server that closes the connection of an unknown request."""
     answers = iter(READ.values())
-    async with http_server(lambda asked, said: next(answers)(asked, said)) as session:
+
+    async def close(request: web.Request, *_: object) -> web.Response:
+        cut(request)
+        return web.Response()
+
+    serve = answering({"tools/call": lambda *of_call: next(answers)(*of_call), "server/discover": close})
+    async with served(serve) as session:
         for kind in READ:
             assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}, kind
 
 
-async def test_events_are_utf8_whatever_encoding_the_server_names() -> None:
-    log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "é"}}
-
-    def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
-        data = [json.dumps(message, ensure_ascii=False) for message in (log, said)]
-        text = "".join(f"data: {item}\n\n" for item in data)
-        return web.Response(body=text.encode(), headers={"Content-Type": "text/event-stream; charset=iso-8859-1"})
-
-    async with http_server(answer) as session, session.events() as seen, asyncio.timeout(20):
-        await session.call("go")
-        while not isinstance(event := await anext(seen), Notification):
-            pass
-    assert event.data == {"level": "info", "data": "é"}
-
-
-async def test_server_may_close_the_connection_of_an_unknown_request() -> None:
-    async with http_server(lambda asked, said: body(json.dumps(said)), closes=True) as session:
-        assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
-
-
-@pytest.mark.parametrize("breaks", ["at once", "in the stream", "in the body"])
-async def test_broken_connection_ends_one_call_only(breaks: str) -> None:
+async def test_broken_connection_ends_one_call_only() -> None:
     """A balancer that closes idle connections breaks one of those to a server. The session and other calls go on."""
     handshakes: list[object] = []
     arrived, broken = asyncio.Event(), asyncio.Event()
+    ways = iter(["at once", "in the stream", "in the body"])
 
-    async def serve(request: web.Request) -> web.StreamResponse:
-        asked = json.loads(await request.read())
-        names = ("break", "go")
-        results = {
-            "initialize": INITIALIZE,
-            "tools/list": {"tools": [{"name": name, "inputSchema": {}} for name in names]},
-            "tools/call": {"content": [WORDS]},
-        }
-        if asked.get("method") not in results:
-            return web.Response(status=202 if "id" not in asked else 404)
-        if asked["method"] == "initialize":
-            handshakes.append(asked)
-        if asked["method"] == "tools/call" and asked["params"]["name"] == "break":
-            await arrived.wait()
-            response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
-            if breaks == "in the stream":
-                response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-            if breaks != "at once":
-                await response.prepare(request)
-                await response.write(b": ping")
-            assert request.transport is not None
-            request.transport.abort()
-            return response
-        if asked["method"] == "tools/call":
+    async def call(request: web.Request, asked: dict[str, Any], said: dict[str, Any]) -> web.StreamResponse:
+        if asked["params"]["name"] == "go":
             arrived.set()
             await broken.wait()
-        said = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+            return web.json_response(said)
+        await arrived.wait()
+        way = next(ways)
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
+        if way == "in the stream":
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if way != "at once":
+            await response.prepare(request)
+            await response.write(b": ping")
+        cut(request)
+        return response
+
+    def greet(_: web.Request, asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
+        handshakes.append(asked)
         return web.json_response(said, headers={"Mcp-Session-Id": "s"})
 
+    tools = [{"name": name, "inputSchema": {}} for name in ("break", "go")]
+    serve = answering({"initialize": greet, "tools/call": call}, {**RESULTS, "tools/list": {"tools": tools}})
     async with served(serve) as session, asyncio.TaskGroup() as tasks:
         other_call = tasks.create_task(session.call("go", timeout=20))
-        with pytest.raises(Disconnected, match="it may have run"):
-            await session.call("break", timeout=20)
+        for _ in range(3):
+            with pytest.raises(Disconnected, match="it may have run"):
+                await session.call("break", timeout=20)
         broken.set()
         assert (await other_call).data == {"content": [WORDS]} and len(handshakes) == 1
 
 
-@pytest.mark.parametrize("hints", [{}, {"resultType": "complete"}, {"ttlMs": 1.5, "cacheScope": "org"}], ids=json.dumps)
+@pytest.mark.parametrize("hints", [{}, {"ttlMs": 1.5, "cacheScope": "org"}], ids=json.dumps)
 async def test_members_that_2026_07_28_requires_may_be_missing(hints: Mapping[str, object]) -> None:
     results: dict[str, Any] = {
         "server/discover": {**MODERN, "capabilities": {"tools": {}, "resources": {}}},
@@ -651,13 +597,7 @@ async def test_members_that_2026_07_28_requires_may_be_missing(hints: Mapping[st
         "resources/list": {"resources": [{"uri": "x://a", "name": "a"}]},
         "resources/read": {"contents": [{"uri": "x://a", "text": "A"}]},
     }
-
-    async def serve(request: web.Request) -> web.Response:
-        asked = json.loads(await request.read())
-        if asked["method"] not in results:
-            return web.Response(status=404)
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": hints | results[asked["method"]]})
-
+    serve = answering({}, {method: hints | result for method, result in results.items()})
     async with served(serve) as session:
         assert (await session.call("go")).data == {"content": [WORDS]}
         assert [resource.uri for resource in await session.resources.list()] == ["x://a"]
@@ -665,11 +605,10 @@ async def test_members_that_2026_07_28_requires_may_be_missing(hints: Mapping[st
 
 
 async def test_server_of_a_later_version_is_named() -> None:
-    error = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": ["2027-01-01"]}}
+    fault = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": ["2027-01-01"]}}
 
     async def serve(request: web.Request) -> web.Response:
-        asked = json.loads(await request.read())
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error}, status=400)
+        return body(error(json.loads(await request.read()), error=fault), status=400)
 
     with pytest.raises(ConnectFailed, match="Unsupported protocol version; it supports 2027-01-01 only"):
         async with served(serve):
@@ -680,19 +619,13 @@ async def test_call_waits_for_a_server_that_is_restarted() -> None:
     """The request was not sent, so it is sent again."""
     results = {
         "server/discover": MODERN,
-        "tools/list": {"tools": [{"name": "go", "inputSchema": {}}], **MODERN},
+        "tools/list": {**RESULTS["tools/list"], **MODERN},
         "tools/call": {"content": [WORDS], "resultType": "complete"},
     }
 
-    async def serve(request: web.Request) -> web.Response:
-        asked = json.loads(await request.read())
-        if asked["method"] not in results:
-            return web.Response(status=404)
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
-
     def server(port: int | None = None) -> TestServer:
         app = web.Application()
-        app.add_routes([web.post("/mcp", serve)])
+        app.add_routes([web.post("/mcp", answering({}, results))])
         return TestServer(app, port=port)
 
     async with AsyncExitStack() as stack:
@@ -711,18 +644,14 @@ async def crowded(number: int) -> AsyncIterator[list[asyncio.Task[Result]]]:
     running: list[object] = []
     all_run = asyncio.Event()
 
-    async def serve(request: web.Request) -> web.Response:
-        asked = json.loads(await request.read())
-        if "id" not in asked:
-            return web.Response(status=202)
-        if asked["method"] == "tools/call":
-            running.append(asked)
-            if len(running) == number:
-                all_run.set()
-            await all_run.wait()
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS.get(asked["method"], {})})
+    async def answer(_: web.Request, asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
+        running.append(asked)
+        if len(running) == number:
+            all_run.set()
+        await all_run.wait()
+        return web.json_response(said)
 
-    async with asyncio.timeout(60), served(serve) as session:
+    async with asyncio.timeout(60), calls(answer) as session:
         yield [asyncio.create_task(session.call("go", timeout=40)) for _ in range(number)]
 
 
@@ -735,17 +664,12 @@ async def test_more_calls_than_a_client_has_connections_run_at_once() -> None:
 async def test_session_closes_although_server_does_not_answer_its_end() -> None:
     never = asyncio.Event()
 
-    async def serve(request: web.Request) -> web.Response:
-        if request.method != "POST":
-            await never.wait()
-        asked = json.loads(await request.read())
-        if "id" not in asked:
-            return web.Response(status=202)
-        said = {"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS.get(asked["method"], {})}
-        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
+    async def wait(request: web.Request, *_: object) -> web.Response:
+        await never.wait()
+        return web.Response()
 
     app = web.Application()
-    app.router.add_route("*", "/mcp", serve)
+    app.router.add_route("*", "/mcp", answering({"GET": wait, "DELETE": wait}))
     async with TestServer(app) as server:
         async with asyncio.timeout(20), connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10):
             pass
@@ -777,20 +701,32 @@ def error(asked: dict[str, Any], **fields: object) -> str:
 
 
 FAULTS: list[tuple[Answer, type[ABPError], str]] = [
-    (lambda asked, said: body(error(asked, error="disk is full")), CapabilityError, "disk is full"),
-    (lambda asked, said: body(error(asked, id=None, error="who asks")), CapabilityError, "who asks"),
-    (lambda asked, said: body(error(asked, error="teapot"), status=418), CapabilityError, "teapot"),
-    (lambda asked, said: body("<html>", status=500), CapabilityError, r"HTTP 500 Internal Server Error \["),
-    (lambda asked, said: body("<html>", status=504), Disconnected, "HTTP 504 Gateway Timeout; it may have run"),
-    (lambda asked, said: body("Bad\nHost", status=421), CapabilityError, r"HTTP 421 Misdirected Request: Bad Host \["),
-    (lambda asked, said: body('{"error": "old"}', status=401), CapabilityError, '401 .*: {"error": "old"}; give he'),
-    (lambda asked, said: refused(asked, 404, -32601, "Method not found"), CapabilityError, "Method not found"),
-    (lambda asked, said: refused(asked, 400, -32602, "invalid argument"), CapabilityError, "invalid argument"),
-    (lambda asked, said: body(json.dumps(said)[:-5]), ProtocolError, "an answer that cannot be read: .*JSON"),
-    (lambda asked, said: body(""), ProtocolError, "an answer that cannot be read"),
-    (lambda asked, said: body(gzip.compress(b"{}"), coding="gzip"), ProtocolError, "compressed its answer"),
+    (lambda request, asked, said: body(error(asked, error="disk is full")), CapabilityError, "disk is full"),
+    (lambda request, asked, said: body(error(asked, id=None, error="who asks")), CapabilityError, "who asks"),
+    (lambda request, asked, said: body(error(asked, error="teapot"), status=418), CapabilityError, "teapot"),
+    (lambda request, asked, said: body("<html>", status=500), CapabilityError, r"HTTP 500 Internal Server Error \["),
     (
-        lambda asked, said: web.Response(
+        lambda request, asked, said: body("<html>", status=504),
+        Disconnected,
+        "HTTP 504 Gateway Timeout; it may have run",
+    ),
+    (
+        lambda request, asked, said: body("Bad\nHost", status=421),
+        CapabilityError,
+        r"HTTP 421 Misdirected Request: Bad Host \[",
+    ),
+    (
+        lambda request, asked, said: body('{"error": "old"}', status=401),
+        CapabilityError,
+        '401 .*: {"error": "old"}; give he',
+    ),
+    (lambda request, asked, said: refused(asked, 404, -32601, "Method not found"), CapabilityError, "Method not found"),
+    (lambda request, asked, said: refused(asked, 400, -32602, "invalid argument"), CapabilityError, "invalid argument"),
+    (lambda request, asked, said: body(json.dumps(said)[:-5]), ProtocolError, "an answer that cannot be read: .*JSON"),
+    (lambda request, asked, said: body(""), ProtocolError, "an answer that cannot be read"),
+    (lambda request, asked, said: body(gzip.compress(b"{}"), coding="gzip"), ProtocolError, "compressed its answer"),
+    (
+        lambda request, asked, said: web.Response(
             body=gzip.compress(b"data: {}\n\n"),
             headers={"Content-Type": "text/event-stream", "Content-Encoding": "gzip"},
         ),
@@ -798,7 +734,7 @@ FAULTS: list[tuple[Answer, type[ABPError], str]] = [
         "compressed its answer",
     ),
     (
-        lambda asked, said: body('{"message": "no key"}'),
+        lambda request, asked, said: body('{"message": "no key"}'),
         ProtocolError,
         'not a JSON-RPC message: {"message": "no key"} ',
     ),
@@ -812,52 +748,50 @@ def refused(asked: dict[str, Any], status: int, code: int, text: str) -> web.Res
 
 
 async def test_http_fault_is_named_and_no_end_of_the_session() -> None:
+    ended = asyncio.Event()
     handshakes: list[object] = []
-    answers = iter(fault for fault, _, _ in FAULTS)
-    async with http_server(lambda asked, said: next(answers)(asked, said), handshakes=handshakes) as session:
+    unreadable = ('[{"jsonrpc": "2.0", "id": %s}]', '{"jsonrpc": "2.0", "id": %s}')
+
+    def greet(_: web.Request, asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
+        handshakes.append(asked)
+        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
+
+    def leaving_open(text: str) -> Answer:
+        async def answer(request: web.Request, asked: dict[str, Any], said: object) -> web.StreamResponse:
+            response = await stream(request, f"data: {text % asked['id']}\n\n")
+            await ended.wait()
+            return response
+
+        return answer
+
+    answers = iter([*(fault for fault, _, _ in FAULTS), *map(leaving_open, unreadable)])
+    serve = answering({"initialize": greet, "tools/call": lambda *of_call: next(answers)(*of_call)})
+    async with served(serve) as session:
         for _, raised, words in FAULTS:
             with pytest.raises(raised, match=words) as failed:
                 await session.call("go", timeout=20)
             assert words != "invalid argument" or failed.value.details["code"] == -32602
-    assert len(handshakes) == 1
-
-
-@pytest.mark.parametrize("text", ['[{"jsonrpc": "2.0", "id": @}]', '{"jsonrpc": "2.0", "id": @}'])
-async def test_event_that_is_no_readable_answer_fails_its_request_at_once(text: str) -> None:
-    ended = asyncio.Event()
-
-    async def serve(request: web.Request) -> web.StreamResponse:
-        asked = json.loads(await request.read())
-        results = {"initialize": INITIALIZE, "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]}}
-        if asked["method"] in results:
-            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
-        if asked["method"] != "tools/call":
-            return web.Response(status=202 if "id" not in asked else 404)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(f"data: {text.replace('@', str(asked['id']))}\n\n".encode())
-        await ended.wait()
-        return response
-
-    async with served(serve) as session:
         try:
-            with pytest.raises(ABPError) as failed:
-                await session.call("go", timeout=5)
+            for text in unreadable:
+                with pytest.raises(ABPError) as failed:
+                    await session.call("go", timeout=5)
+                assert failed.value.code != "TIMEOUT", text
         finally:
             ended.set()
-    assert failed.value.code != "TIMEOUT"
+    assert len(handshakes) == 1
 
 
 async def test_text_of_a_refusal_is_shown_without_secrets() -> None:
     key = "k3y-" * 100  # longer than the text that is shown
-    refusals: Iterator[Callable[[dict[str, Any]], web.Response]] = iter(
+    refusals: Iterator[Answer] = iter(
         [
-            lambda asked: web.Response(status=503, reason="a key is over its quota", text=key),
-            lambda asked: body(f"this key is not valid: {key}", status=401),
-            lambda asked: body(error(asked, error={"code": 5, "message": key, "data": {"headers": [key]}})),
+            lambda request, asked, said: web.Response(status=503, reason="a key is over its quota", text=key),
+            lambda request, asked, said: body(f"this key is not valid: {key}", status=401),
+            lambda request, asked, said: body(error(asked, error={"code": 5, "message": key, "data": {"a": [key]}})),
         ]
     )
-    async with http_server(lambda asked, said: next(refusals)(asked), headers={"X-Key": key}) as session:
+    # A header may have a tab.
+    async with calls(lambda *of_call: next(refusals)(*of_call), headers={"X-Key": key, "X-Words": "a\tb"}) as session:
         for words in ("is over its quota", "this key is not valid: …", "…"):
             with pytest.raises(CapabilityError, match=words) as refused:
                 await session.call("go", timeout=20)
@@ -866,16 +800,15 @@ async def test_text_of_a_refusal_is_shown_without_secrets() -> None:
 
 async def test_refusal_of_busy_server_says_when_to_call_again() -> None:
     in_ten_minutes = formatdate(time.time() + 600, usegmt=True)
-    delays = iter(["1", "1", "9" * 5000, in_ten_minutes])
-    statuses = iter([429, 200, 503, 503])
+    refusals = iter([(429, "1"), (200, ""), (503, "9" * 5000), (503, in_ten_minutes)])
 
-    def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
-        status, delay = next(statuses), next(delays)
+    def answer(request: web.Request, asked: object, said: dict[str, Any]) -> web.Response:
+        status, delay = next(refusals)
         if status == 200:
             return web.json_response(said)
         return web.Response(status=status, headers={"Retry-After": delay})
 
-    async with http_server(answer) as session:
+    async with calls(answer) as session:
         # Status 429 says that the call has not run, so it is sent again.
         assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
         with pytest.raises(CapabilityError, match="HTTP 503 Service Unavailable") as busy:
@@ -905,11 +838,6 @@ async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
             async with connect(f"mcp+{here.make_url('/mcp')}", headers={"X-Key": "k3y-value"}, timeout=2):
                 pass
     assert seen and {path for path, _ in seen} == {"/mcp"}
-
-
-async def test_header_may_have_a_tab() -> None:
-    async with http_server(lambda asked, said: web.json_response(said), headers={"X-Words": "a\tb"}) as session:
-        assert [*session.capabilities] == ["go"]
 
 
 @pytest.mark.parametrize(
@@ -946,11 +874,11 @@ for line in sys.stdin:
 
 
 async def test_refusal_is_shown_if_second_start_takes_too_long(tmp_path: Path) -> None:
-    server = {"command": sys.executable, "args": ["-c", _REFUSING], "cwd": str(tmp_path)}
+    server = {"command": sys.executable, "args": ["-S", "-I", "-c", _REFUSING], "cwd": str(tmp_path)}
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"a": server}}))
     with pytest.raises(ConnectFailed, match="a cannot be connected: set API_KEY"):
-        async with connect(f"mcp:{config}", store="memory:", timeout=5):
+        async with connect(f"mcp:{config}", store="memory:", timeout=2):
             pass
 
 
@@ -1095,7 +1023,7 @@ async def test_is_error_flag_may_be_a_string(tmp_path: Path) -> None:
     async with connect(canned(tmp_path, results={"go": said}), store=tmp_path / "out") as app:
         for flag, fails in flags:
             if fails:
-                with pytest.raises(CapabilityError, match="words"):
+                with pytest.raises(CapabilityError, match="wörds"):
                     await app.call("go")
             else:
                 assert (await app.call("go")).data == {"content": [WORDS]}, flag

@@ -68,11 +68,11 @@ def call(request: Any) -> None:
         case "huge_text":
             head, rest = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": text("@")}).split("@")
             write(head)
-            for _ in range(20):
+            for _ in range(4):
                 write("lorem ip" * (1 << 17))
             write(rest + "\n")
         case "huge_line":
-            for _ in range(20):
+            for _ in range(4):
                 write("x" * (1 << 20))
             write(f'","id":{request["id"]}}}\n')
         case "bad_blob":
@@ -117,9 +117,6 @@ def main() -> None:
             time.sleep(600)
     if mode == "mute":
         time.sleep(600)
-    if mode == "noise":
-        while True:
-            write("noise " * 1000)
     for line in sys.stdin:
         request = json.loads(line)
         match request.get("method"):
