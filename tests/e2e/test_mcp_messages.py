@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import httpx2 as httpx
 
 from tests.e2e.test_mcp_stdio import ABP, HELLO, Bridge, environment, request_of
 from tests.support.mcp_http import ANN, served
+from tests.support.relayed import LARGE
 
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -76,11 +79,18 @@ MESSAGES: dict[str, tuple[bytes, object, int]] = {
 
 
 @contextmanager
-def bridge(folder: Path) -> Iterator[Bridge]:
-    """The process."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(ABP, stdin=pipe, stdout=pipe, env=environment(folder)) as process:
-        yield Bridge(process)
+def bridge(folder: Path, command: Sequence[str] = ABP) -> Iterator[tuple[Bridge, socket.socket]]:
+    """The process, whose stdin and stdout are one socket, as socat, inetd and socket units of systemd start it."""
+    client, theirs = socket.socketpair()
+    with client, client.makefile("rwb") as file:
+        with theirs:
+            process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno(), env=environment(folder))
+        with process:
+            client.settimeout(60)
+            try:
+                yield Bridge(file, file), client
+            finally:
+                process.kill()
 
 
 def check_answer(name: str, answer: Any, *, no_id: bool = False) -> None:
@@ -92,7 +102,7 @@ def check_answer(name: str, answer: Any, *, no_id: bool = False) -> None:
 
 
 def test_each_stdio_message_is_answered_once(tmp_path: Path) -> None:
-    with bridge(tmp_path) as spoken:
+    with bridge(tmp_path) as (spoken, client):
         # A client that gave up discovery before the start: both requests are there when the process begins to read.
         spoken.send(request_of("discovery", "server/discover", _meta=ENVELOPE), request_of(0, "initialize", **HELLO))
         assert [("result" in answer, answer["id"]) for answer in (spoken.receive(), spoken.receive())] == [
@@ -109,11 +119,31 @@ def test_each_stdio_message_is_answered_once(tmp_path: Path) -> None:
                 assert answer["error"]["data"] == {"code": "TOO_LARGE", "limit": 50_000}
             spoken.send(request_of(f"after {name}", "ping"))  # one after the other: requests are answered as they end
             assert spoken.receive()["id"] == f"after {name}"
+        check_slow_reading(spoken)
         last = [request_of(f"last {number}", "tools/list") for number in range(20)]
         spoken.send(*last, end=b"")
-        spoken.end_input()
-        answers = [spoken.receive() for _ in last]
-        assert {answer["id"] for answer in answers if "result" in answer} == {request["id"] for request in last}
+        client.shutdown(socket.SHUT_WR)
+        assert_answered(spoken, last)
+
+
+@pytest.mark.slow
+def test_proxy_answers_over_one_socket(tmp_path: Path) -> None:
+    with bridge(tmp_path, [*ABP[:-1], "proxy", "--", sys.executable, str(LARGE)]) as (spoken, _):
+        spoken.ask("initialize", HELLO)
+        check_slow_reading(spoken)
+
+
+def check_slow_reading(spoken: Bridge) -> None:
+    """More answers than the socket holds arrive, although they are read late."""
+    requests = [request_of(f"slow {number}", "tools/list") for number in range(200)]
+    spoken.send(*requests)
+    time.sleep(0.5)
+    assert_answered(spoken, requests)
+
+
+def assert_answered(spoken: Bridge, requests: Sequence[Mapping[str, object]]) -> None:
+    answers = [spoken.receive() for _ in requests]
+    assert {answer["id"] for answer in answers if "result" in answer} == {request["id"] for request in requests}
 
 
 @pytest.mark.slow
@@ -124,7 +154,7 @@ def test_open_subscription_does_not_delay_end_of_bridge(tmp_path: Path) -> None:
 
 def seconds_to_end(folder: Path) -> float:
     """Return how long an open subscription is answered after the end of input."""
-    with bridge(folder) as spoken:
+    with bridge(folder) as (spoken, client):
         wanted = {"toolsListChanged": True}
         spoken.send(request_of("listen", "subscriptions/listen", _meta=ENVELOPE, notifications=wanted))
         assert "acknowledged" in spoken.receive()["method"]
@@ -136,7 +166,7 @@ def seconds_to_end(folder: Path) -> float:
         answers = [spoken.receive() for _ in requests]
         assert {answer["id"] for answer in answers if "result" in answer} == {"list", "status"}
         ended = time.monotonic()
-        spoken.end_input()
+        client.shutdown(socket.SHUT_WR)
         assert spoken.receive()["id"] == "listen"
         return time.monotonic() - ended
 

@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import pytest
@@ -25,10 +27,10 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from tests.support.command_line import PATIENCE, CommandLine, serving
 from tests.support.mcp_clients import files_of, words
 from tests.support.mcp_http import client_of
 from tests.support.processes import still_running
-from tests.support.relayed import LARGE
 from tests.support.slow import slow_but
 from webapp_fixture import Fixture
 
@@ -36,7 +38,9 @@ ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
 WITHIN = 5.0
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+in_session = pytest.mark.asyncio(loop_scope="session")
+
+pytestmark = pytest.mark.browser
 
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
@@ -46,28 +50,22 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 class Bridge:
     """The process, spoken to by hand. Every line that it prints must be protocol."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
+    def __init__(self, input: IO[bytes] | None, output: IO[bytes] | None) -> None:
+        assert input and output
+        self.input, self.output = input, output
         self.count = 0
 
     def send(self, *messages: Mapping[str, object] | bytes, end: bytes = b"\n") -> None:
-        assert self.process.stdin
         texts = [message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages]
-        self.process.stdin.write(b"\n".join(texts) + end)
-        self.process.stdin.flush()
+        self.input.write(b"\n".join(texts) + end)
+        self.input.flush()
 
     def receive(self) -> Any:
-        assert self.process.stdout
-        line = self.process.stdout.readline()
+        line = self.output.readline()
         assert line, "the bridge has ended"
         message = json.loads(line)
         assert message["jsonrpc"] == "2.0"
         return message
-
-    def end_input(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.stdin = None
 
     def ask(self, method: str, params: Mapping[str, object]) -> Any:
         self.count += 1
@@ -115,11 +113,11 @@ def bridge(tmp_path: Path) -> Iterator[tuple[Bridge, psutil.Process]]:
         assert client.stderr
         process = psutil.Process(int(client.stderr.readline()))
         try:
-            yield Bridge(client), process
+            yield Bridge(client.stdin, client.stdout), process
         finally:
-            for one in (client, process):
-                if one.poll() is None if isinstance(one, subprocess.Popen) else one.is_running():
-                    one.kill()
+            client.kill()
+            if process.is_running():
+                process.kill()
 
 
 def assert_gone(processes: Sequence[psutil.Process]) -> None:
@@ -127,53 +125,21 @@ def assert_gone(processes: Sequence[psutil.Process]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("version", "kind"),
-    slow_but([("2025-06-18", "resource_link"), ("2024-11-05", "text")], ("2024-11-05", "text")),
-)
+@in_session
 async def test_old_clients_get_only_known_content_types(
-    fixture: Fixture, bridge: tuple[Bridge, psutil.Process], version: str, kind: str
+    fixture: Fixture, bridge: tuple[Bridge, psutil.Process]
 ) -> None:
     spoken, _ = bridge
-    await asyncio.to_thread(spoken.begin, fixture.ws_url, version)
+    await asyncio.to_thread(spoken.begin, fixture.ws_url, "2024-11-05")
     params = {"name": "abp_data_csv", "arguments": {"rows": [{"a": 1}]}}
     answer = await asyncio.to_thread(spoken.ask, "tools/call", params)
-    assert [item["type"] for item in answer["content"]] == ["text", kind]
+    assert [item["type"] for item in answer["content"]] == ["text", "text"]
     assert files_of(answer["structuredContent"])[0]["uri"] in json.dumps(answer["content"][1])
-
-
-@pytest.mark.parametrize("command", [["mcp"], ["proxy", "--", sys.executable, str(LARGE)]])
-async def test_one_socket_is_stdin_and_stdout(tmp_path: Path, command: list[str]) -> None:
-    """As socat, inetd and socket units of systemd start a program."""
-    client, theirs = socket.socketpair()
-    with client, client.makefile("rb") as answers:
-        with theirs:
-            server = subprocess.Popen(
-                [*ABP[:-1], *command],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.DEVNULL,
-                env=environment(tmp_path),
-            )
-        with server:
-            try:
-                client.settimeout(60)
-                begin = [
-                    request_of(0, "initialize", **HELLO),
-                    {"jsonrpc": "2.0", "method": "notifications/initialized"},
-                ]
-                # More answers than the socket holds, which the client is slow to read.
-                requests = [request_of(number, "tools/list") for number in range(1, 200)]
-                for message in (*begin, *requests):
-                    client.sendall(json.dumps(message).encode() + b"\n")
-                await asyncio.sleep(2)
-                assert {json.loads(answers.readline())["id"] for _ in range(200)} == set(range(200))
-            finally:
-                server.kill()
 
 
 @pytest.mark.slow
 @pytest.mark.fault(7)
+@in_session
 async def test_client_leaving_during_connect_leaves_no_processes(bridge: tuple[Bridge, psutil.Process]) -> None:
     spoken, process = bridge
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
@@ -184,7 +150,7 @@ async def test_client_leaving_during_connect_leaves_no_processes(bridge: tuple[B
             while len(process.children(recursive=True)) < 4:
                 await asyncio.sleep(0.05)
         family = [process, *process.children(recursive=True)]
-        spoken.end_input()
+        spoken.input.close()
         await asyncio.to_thread(assert_gone, family)
 
 
@@ -200,6 +166,7 @@ async def test_client_leaving_during_connect_leaves_no_processes(bridge: tuple[B
         ("client killed, pipe held", "during a call"),  # which the bridge itself has to notice
     ),
 )
+@in_session
 async def test_bridge_drives_browser_and_leaves_none_when_its_client_ends(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str, when: str
 ) -> None:
@@ -210,61 +177,64 @@ async def test_bridge_drives_browser_and_leaves_none_when_its_client_ends(
     family = [process, *process.children(recursive=True)]
     assert len(family) > 2  # the driver and a browser
     if how.startswith("client killed"):
-        os.kill(spoken.process.pid, signal.SIGKILL)
+        os.kill(process.ppid(), signal.SIGKILL)
     if how == "SIGTERM":
         process.terminate()
     elif how != "client killed, pipe held":
-        spoken.end_input()
+        spoken.input.close()
     await asyncio.to_thread(assert_gone, family)
 
 
 @pytest.mark.requirement("R4-9a", "R4-14k")
-async def test_mcp_command_applies_its_settings_file_over_http(fixture: Fixture, tmp_path: Path) -> None:
+def test_mcp_command_applies_its_settings_file_over_http(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     """Only signed tokens are accepted, and tools and summaries are those of the file."""
     key = Ed25519PrivateKey.generate()
     (tmp_path / "key.pem").write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    (tmp_path / "good.toml").write_text(
-        '[mcp]\njwt_issuer = "i"\njwt_audience = "a"\njwt_key_file = "key.pem"\n'
-        f'apps = ["{fixture.ws_url}"]\nshow_tools = ["abp_status", "abp_data_*"]\n'
-        '[routing]\ndefault_summary_template = "Kept a {content_type}: {artifact_id}"\n'
-    )
     token = jwt.encode({"iss": "i", "aud": "a", "sub": "ann", "exp": time.time() + 60}, key, algorithm="EdDSA")
-    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    command = [*ABP, "--http", "127.0.0.1:0", "--config", "good.toml"]
-    more = environment(tmp_path, ABP_MCP_TOKEN="", PYTHONPATH=path)
-    with subprocess.Popen(command, env=more, cwd=tmp_path, stderr=subprocess.PIPE) as process:
-        assert process.stderr
-        try:
-            line = process.stderr.readline().decode()
-            assert line.startswith("abp: serving at")  # nobody is given a token
-            url = line.split()[-1]
-            async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token[:-4]}AAAA"}, timeout=30) as http:
-                assert (await http.post(url, json={})).status_code == 401
-            async with client_of(url, token, "legacy") as client:
-                names = {tool.name for tool in (await client.list_tools()).tools}
-                assert names == {"abp_status", "abp_data_csv", "abp_data_json"}
-                answer = await client.call_tool("abp_data_csv", {"rows": [{"name": "tea", "sold": 12}]})
-                assert words(answer).startswith("Kept a csv: data_csv_")
-        finally:
-            process.terminate()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    url = f"http://{address}/mcp"
 
+    async def visit() -> None:
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token[:-4]}AAAA"}, timeout=30) as http:
+            while not (refused := await answer_of(http)):
+                await asyncio.sleep(0.02)
+            assert refused.status_code == 401
+        async with client_of(url, token, "legacy") as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert names == {"abp_status", "abp_data_csv", "abp_data_json"}
+            answer = await client.call_tool("abp_data_csv", {"rows": [{"name": "tea", "sold": 12}]})
+            assert words(answer).startswith("Kept a csv: data_csv_")
 
-@pytest.mark.slow
-async def test_mcp_command_serves_over_http(fixture: Fixture, tmp_path: Path) -> None:
-    command = [*ABP, "--http", "127.0.0.1:0", "--app", fixture.url]
-    more = environment(tmp_path, ABP_MCP_TOKEN="")
-    with subprocess.Popen(command, env=more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stderr and process.stdout
+    async def answer_of(http: httpx.AsyncClient) -> httpx.Response | None:
         try:
-            token = process.stderr.readline().decode().split()[-1]
-            url = process.stderr.readline().decode().split()[-1]
-            async with client_of(url, token, "2026-07-28") as client, asyncio.timeout(60):
-                # A slow browser joins after the first list.
-                while "abp_export_pdf" not in {tool.name for tool in (await client.list_tools()).tools}:
-                    await asyncio.sleep(0.1)
-            family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-            assert len(family) > 2
+            return await http.post(url, json={})
+        except httpx.ConnectError:
+            return None
+
+    def client() -> None:
+        try:
+            asyncio.run(asyncio.wait_for(visit(), PATIENCE))
+        except BaseException as error:
+            failures.append(error)
         finally:
-            process.terminate()
-        await asyncio.to_thread(assert_gone, family)
-        assert process.stdout.read() == b""
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    failures: list[BaseException] = []
+    monkeypatch.chdir(tmp_path)
+    abp = CommandLine({"ABP_OUTPUT_DIR": "out"}, monkeypatch, capfdbinary)
+    with serving() as app:
+        Path("good.toml").write_text(
+            '[mcp]\njwt_issuer = "i"\njwt_audience = "a"\njwt_key_file = "key.pem"\n'
+            f'apps = ["{app.ws_url}"]\nshow_tools = ["abp_status", "abp_data_*"]\n'
+            '[routing]\ndefault_summary_template = "Kept a {content_type}: {artifact_id}"\n'
+        )
+        thread = threading.Thread(target=client)
+        thread.start()
+        ran = abp("mcp", "--http", address, "--config", "good.toml", "--state", "state")
+        thread.join()
+    assert failures == [] and ran.status == 128 + signal.SIGTERM
+    assert ran.err.startswith(f"abp: serving at {url}\n") and ran.out == ""  # nobody is given a token
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700

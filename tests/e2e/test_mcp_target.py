@@ -7,10 +7,8 @@ import hashlib
 import math
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ import pytest_asyncio
 
 from tests.support.eventually import eventually
 from tests.support.mcp_over_http import tableau_server
-from tests.support.mcp_servers import FOLDER, target
+from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
 from tests.support.mcp_servers.warm import warm_target
 from transports import (
@@ -43,32 +41,20 @@ from transports.protocol.messages import Message
 from transports.routing import ResourcePolicy, RoutingPolicy
 
 TOKEN = "a-token-that-nobody-may-see"
-#: The newest protocol over pipes is that of tests/e2e/test_behaviour.py.
-WAYS = ("legacy", "http")
 
 Connected = Callable[..., Any]
 
-#: For what happens to an answer that has arrived, in whatever way.
-in_one_way = pytest.mark.parametrize("way", ["legacy"], indirect=True, scope="module")
+#: Most tests show what happens to an answer that has arrived, over HTTP. The newest protocol over pipes is that of
+#: tests/e2e/test_behaviour.py.
+in_each_way = pytest.mark.parametrize("way", ["legacy", "http"], indirect=True, scope="module")
+in_older_protocol = pytest.mark.parametrize("way", ["legacy"], indirect=True, scope="module")
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@contextmanager
-def http_server() -> Iterator[str]:
-    """The address of the server over HTTP."""
-    command = [sys.executable, str(FOLDER / "tableau.py"), "--http", TOKEN]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
-
-
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module")
 def way(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+    return str(getattr(request, "param", "http"))
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +63,19 @@ def tableau() -> Iterator[str]:
         yield warm
 
 
-@pytest.fixture(scope="module")
-def over_http() -> Iterator[str]:
-    """The address of one server for all tests that leave it as it is."""
-    with http_server() as url:
-        yield url
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def over_http() -> AsyncIterator[str]:
+    """The target of one server for all tests that leave it as it is."""
+    async with tableau_server(TOKEN) as target:
+        yield target
 
 
 @pytest.fixture(scope="module")
-def make(way: str, tableau: str, request: pytest.FixtureRequest) -> Connected:
+def make(way: str, over_http: str, request: pytest.FixtureRequest) -> Connected:
     """``connect`` to the server of this way."""
-    if way == "http":
-        url = request.getfixturevalue("over_http")
-        return partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
-    return partial(connect, f"{tableau} --legacy")
+    if way == "legacy":
+        return partial(connect, f"{request.getfixturevalue('tableau')} --legacy")
+    return partial(connect, over_http, headers={"Authorization": f"Bearer {TOKEN}"})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -118,7 +103,6 @@ def value(tree: object, *path: str | int) -> Any:
 # --- tools are capabilities -------------------------------------------------------------------------------------------
 
 
-@in_one_way
 async def test_tools_of_all_pages_become_capabilities(shared: Session) -> None:
     assert (shared.info.id, shared.info.name, shared.info.version) == ("tableau-mcp", "Tableau", "1.0")
     assert shared.transport.name == "mcp"
@@ -130,7 +114,6 @@ async def test_tools_of_all_pages_become_capabilities(shared: Session) -> None:
 
 
 @pytest.mark.requirement("R2-3.3d", "R2-4.3b", "R2-6.4a", "R2-B.a", "R2-B.b", "R2-B.c")
-@in_one_way
 async def test_preset_extracts_files_from_text_and_structured_content(shared: Session) -> None:
     """docs/requirements.md R2-B; the preset applies by the server's name."""
     workbook = await shared.call("download_workbook", {"id": "1"})
@@ -148,7 +131,6 @@ async def test_preset_extracts_files_from_text_and_structured_content(shared: Se
 
 
 @pytest.mark.requirement("R2-2.3a", "R2-2.3c", "R2-3.3a", "R2-3.3c", "R2-5.4b")
-@in_one_way
 async def test_typed_content_is_stored_and_text_stays(shared: Session) -> None:
     image = await shared.call("get_view_image")
     assert image.artifacts["content.1.data"].sha256 == digest(PNG)
@@ -180,7 +162,6 @@ async def test_an_answer_over_the_limit_fails_only_its_call(
         ].size_bytes == 100_000
 
 
-@in_one_way
 async def test_files_are_sent_as_bare_base64_for_string_schema(shared: Session, tmp_path: Path) -> None:
     (tmp_path / "in.pdf").write_bytes(b"%PDF-1.4 in")
     sent = (await shared.call("upload", {"file": tmp_path / "in.pdf", "described": b"more"})).data
@@ -188,7 +169,6 @@ async def test_files_are_sent_as_bare_base64_for_string_schema(shared: Session, 
     assert shared.warnings == ()
 
 
-@in_one_way
 async def test_mcp_failure_raises_capability_error(shared: Session) -> None:
     with pytest.raises(CapabilityError, match="the printer is empty") as failed:
         await shared.call("fails")
@@ -206,12 +186,14 @@ async def test_mcp_failure_raises_capability_error(shared: Session) -> None:
 # --- while a call runs ------------------------------------------------------------------------------------------------
 
 
+@in_each_way
 async def test_mcp_progress_arrives_in_order(shared: Session) -> None:
     seen: list[Progress] = []
     await shared.call("work", {"steps": 4}, on_progress=seen.append)
     assert [(item.progress, item.total, item.stage) for item in seen] == [(n, 4, f"step {n}") for n in (1, 2, 3, 4)]
 
 
+@in_each_way
 async def test_timeout_and_cancellation_cancel_remote_call(shared: Session) -> None:
     recorded = (await shared.call("record")).data
     before = value(recorded, "cancelled")
@@ -229,6 +211,7 @@ async def test_timeout_and_cancellation_cancel_remote_call(shared: Session) -> N
             await asyncio.sleep(0.05)
 
 
+@in_each_way
 async def test_elicitations_reach_the_session_handler(app: Connected, shared: Session) -> None:
     asked: list[ElicitationRequest] = []
 
@@ -248,7 +231,7 @@ async def test_elicitations_reach_the_session_handler(app: Connected, shared: Se
 
 
 async def test_question_of_a_call_of_a_view_is_asked_once_and_infinite_timeouts_are_allowed(
-    tableau: str, tmp_path: Path
+    over_http: str, tmp_path: Path
 ) -> None:
     asked: list[ElicitationRequest] = []
 
@@ -256,9 +239,9 @@ async def test_question_of_a_call_of_a_view_is_asked_once_and_infinite_timeouts_
         asked.append(request)
         return {"success": True, "data": {"value": {"colour": "blue"}}}
 
-    transport = MCPTransport(tableau)
+    transport = MCPTransport(over_http, headers={"Authorization": f"Bearer {TOKEN}"})
     options: dict[str, Any] = {"store": tmp_path, "on_elicitation": blue, "timeout": math.inf}
-    async with connect(tableau, transport=transport, **options) as session:
+    async with connect(over_http, transport=transport, **options) as session:
         call = {"method": "tools/call", "params": {"name": "ask", "arguments": {}}}
         reply = await transport.request(Message("view/request", call), timeout=20)
         assert value(reply.payload, "structuredContent", "action") == "accept" and len(asked) == 1
@@ -295,7 +278,7 @@ async def test_sampling_is_offered_only_with_handler_that_answers_it(tableau: st
             await session.call("think")
 
 
-@in_one_way
+@in_older_protocol
 async def test_late_tool_becomes_capability(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path) as session, session.events() as events:
         await session.call("grow")
@@ -311,7 +294,6 @@ async def test_late_tool_becomes_capability(app: Connected, tmp_path: Path) -> N
 
 
 @pytest.mark.requirement("R2-2.4a", "R2-2.4b", "R2-3.5a", "R2-5.7a", "R2-5.7b", "R2-6.2a", "R2-6.2d")
-@in_one_way
 async def test_resources_and_templates_are_listed_across_pages(shared: Session) -> None:
     listed = await shared.resources.list()
     assert len(listed) == 26
@@ -332,7 +314,6 @@ async def test_resources_and_templates_are_listed_across_pages(shared: Session) 
 
 @pytest.mark.requirement("R2-2.4c", "R2-3.5b", "R2-3.5d", "R2-4.2h", "R2-4.2i", "R2-5.7c", "R2-5.7g", "R2-5.7h")
 @pytest.mark.requirement("R2-6.2d")
-@in_one_way
 async def test_short_text_resource_is_inline_and_others_become_artifacts(shared: Session) -> None:
     note = await shared.resources.read("tableau://notes/3")
     assert value(note.data, "contents", 0, "text") == "This is tableau://notes/3"
@@ -351,7 +332,7 @@ async def test_short_text_resource_is_inline_and_others_become_artifacts(shared:
 
 @pytest.mark.requirement("R2-2.4d", "R2-3.5c", "R2-4.2i", "R2-5.7d", "R2-5.7e", "R2-6.2b", "R2-6.2c", "R2-7.3a")
 @pytest.mark.requirement("R2-7.3b", "R2-7.3c")
-@in_one_way
+@in_older_protocol
 async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
     told: list[Notification] = []
 
@@ -381,7 +362,6 @@ async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
 
 
 @pytest.mark.requirement("R2-4.2i")
-@in_one_way
 async def test_callers_policy_replaces_preset_and_disables_resource_cache(app: Connected) -> None:
     resources = ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6)
     async with app(routing=RoutingPolicy(heuristics=False, resources=resources)) as session:
@@ -393,7 +373,6 @@ async def test_callers_policy_replaces_preset_and_disables_resource_cache(app: C
 
 
 @pytest.mark.requirement("R2-2.3d", "R2-3.3b", "R2-4.2g", "R2-5.7f")
-@in_one_way
 async def test_resource_links_are_not_read_automatically(shared: Session) -> None:
     before = value((await shared.call("record")).data, "reads")
     result = await shared.call("export_links")
@@ -404,7 +383,6 @@ async def test_resource_links_are_not_read_automatically(shared: Session) -> Non
 
 
 @pytest.mark.requirement("R2-2.3d", "R2-4.2g", "R2-4.3d", "R2-5.7f")
-@in_one_way
 async def test_small_links_are_read_when_policy_enables_it(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(auto_read_if_size_under_bytes=100_000))
     async with app(routing=policy) as session:
@@ -422,7 +400,6 @@ async def test_small_links_are_read_when_policy_enables_it(app: Connected) -> No
 
 
 @pytest.mark.requirement("R2-4.2f")
-@in_one_way
 async def test_links_are_not_read_when_resources_are_disabled(app: Connected) -> None:
     off = ResourcePolicy(enabled=False, auto_read_if_size_under_bytes=100_000)
     async with app(routing=RoutingPolicy(resources=off)) as session:
@@ -435,7 +412,6 @@ async def test_links_are_not_read_when_resources_are_disabled(app: Connected) ->
 
 
 @pytest.mark.requirement("R2-6.2e", "R2-6.2g", "R2-6.4i")
-@in_one_way
 async def test_an_unreadable_resource_raises_a_typed_error_and_leaves_no_file(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path / "out") as session:
         with pytest.raises(CapabilityError) as gone:
@@ -498,20 +474,13 @@ async def test_killed_server_is_restarted_and_subscriptions_renewed(tmp_path: Pa
     await eventually(lambda: children() <= before)
 
 
-async def test_an_idempotent_call_waits_for_the_new_server(tmp_path: Path) -> None:
-    async with connect(target("rude"), store=tmp_path) as session:
-        with pytest.raises(Disconnected):
-            await session.call("killed")
-        assert (await session.call("fine", idempotent=True)).artifacts
-
-
 async def test_calls_to_stopped_http_server_raise(tmp_path: Path) -> None:
     async with tableau_server() as where:
         session = connect(where, store=tmp_path)
         await session.__aenter__()
     try:
         with pytest.raises(Disconnected):
-            await session.call("list_workbooks", timeout=2)  # it is waited for so long
+            await session.call("list_workbooks", timeout=0.5)  # it is waited for so long
     finally:
         await session.aclose()
 
@@ -521,7 +490,7 @@ async def test_calls_to_stopped_http_server_raise(tmp_path: Path) -> None:
 
 async def test_wrong_token_is_rejected_without_being_shown(over_http: str, tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed) as refused:
-        await connect(f"mcp+{over_http}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"})
+        await connect(over_http, store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"})
     assert "wrong-and-secret" not in str(refused.value)
 
 
@@ -533,5 +502,5 @@ async def test_sdk_auth_is_used(over_http: str, tmp_path: Path) -> None:
             request.headers["Authorization"] = f"Bearer {TOKEN}"
             yield request
 
-    async with connect(f"mcp+{over_http}", store=tmp_path, auth=Bearer()) as session:
+    async with connect(over_http, store=tmp_path, auth=Bearer()) as session:
         assert (await session.call("list_workbooks")).artifacts

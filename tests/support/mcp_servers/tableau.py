@@ -8,7 +8,6 @@ import asyncio
 import base64
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -304,28 +303,5 @@ async def main(era: str = "") -> None:
         await made.run(reading, writing, made.create_initialization_options())
 
 
-def over_http(token: str) -> None:
-    import uvicorn
-
-    app: Any = server().streamable_http_app(streamable_http_path="/mcp")
-
-    async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        """Only who brings the token gets in."""
-        given = dict(scope.get("headers", [])).get(b"authorization") if scope["type"] == "http" else None
-        if scope["type"] == "http" and given != f"Bearer {token}".encode():
-            await send({"type": "http.response.start", "status": 401, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await app(scope, receive, send)
-
-    listening = socket.create_server(("127.0.0.1", 0))
-    print(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", flush=True)
-    config = uvicorn.Config(guarded, log_level="error", timeout_graceful_shutdown=1)
-    asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--http"]:
-        over_http(sys.argv[2])
-    else:
-        asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(*sys.argv[1:]))
