@@ -82,13 +82,13 @@ MESSAGES: dict[str, tuple[bytes, object, int]] = {
 def bridge(folder: Path, command: Sequence[str] = ABP) -> Iterator[tuple[Bridge, socket.socket]]:
     """The process, whose stdin and stdout are one socket, as socat, inetd and socket units of systemd start it."""
     client, theirs = socket.socketpair()
-    with client, client.makefile("rwb") as file:
+    with client, client.makefile("wb") as requests, client.makefile("rb") as answers:
         with theirs:
             process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno(), env=environment(folder))
         with process:
             client.settimeout(60)
             try:
-                yield Bridge(file, file), client
+                yield Bridge(requests, answers), client
             finally:
                 process.kill()
 

@@ -232,8 +232,11 @@ def answering(on: Mapping[str, Answer], results: Mapping[str, Any] = RESULTS) ->
         method = asked.get("method", request.method)
         said = {"jsonrpc": "2.0", "id": asked.get("id"), "result": results.get(method)}
         if method in on:
-            answer = on[method](request, asked, said)
-            return await answer if inspect.isawaitable(answer) else answer
+            answer: Any = on[method](request, asked, said)
+            if inspect.isawaitable(answer):
+                answer = await answer
+            assert isinstance(answer, web.StreamResponse)
+            return answer
         if method in results:
             return web.json_response(said, headers={"Mcp-Session-Id": "s"})
         if request.method != "POST":
@@ -577,7 +580,7 @@ async def test_broken_connection_ends_one_call_only() -> None:
         handshakes.append(asked)
         return web.json_response(said, headers={"Mcp-Session-Id": "s"})
 
-    tools = [{"name": name, "inputSchema": {}} for name in ("break", "go")]
+    tools: list[object] = [{"name": name, "inputSchema": {}} for name in ("break", "go")]
     serve = answering({"initialize": greet, "tools/call": call}, {**RESULTS, "tools/list": {"tools": tools}})
     async with served(serve) as session, asyncio.TaskGroup() as tasks:
         other_call = tasks.create_task(session.call("go", timeout=20))
