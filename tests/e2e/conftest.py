@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,22 +99,19 @@ async def gallery(tmp_path: Path, fixture: Fixture, browser: Browser) -> AsyncIt
         yield opened
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def one_visit(
     fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Gallery, Page]]:
-    """A gallery and a page of it; the reference app is connected over a WebSocket, which costs no page."""
+    """A gallery with the reference app, and a page of it."""
     folder = tmp_path_factory.mktemp("gallery") / "store"
-    async with (
-        open_gallery(folder, browser, replace(fixture, url=fixture.ws_url)) as gallery,
-        visiting(gallery, browser) as page,
-    ):
+    async with open_gallery(folder, browser, fixture) as gallery, visiting(gallery, browser) as page:
         yield gallery, page
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shared(one_visit: tuple[Gallery, Page]) -> AsyncIterator[tuple[Gallery, Page]]:
-    """One gallery and one page of it, for all tests of a module: each finds it without artifacts and dialogs."""
+    """One gallery and one page of it, for all tests: each finds it without artifacts and dialogs."""
     yield one_visit
     gallery, page = one_visit
     await page.unroute_all()

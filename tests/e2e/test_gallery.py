@@ -17,15 +17,18 @@ from transports import Browser
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_login_needs_token_and_page_keeps_it_from_url_and_script(empty: Gallery, browser: Browser) -> None:
+async def test_login_needs_token_and_page_keeps_it_from_url_and_script(
+    shared: tuple[Gallery, Page], browser: Browser
+) -> None:
+    gallery, _ = shared
     sizes: dict[str, int] = {}
 
     async def measure(answer: Any) -> None:
         if answer.url.endswith(".js"):
             sizes[answer.url] = len(await answer.body())
 
-    await empty.upload("secret.txt", "text/plain", b"secret")
-    async with visit(browser, empty.url) as page:
+    await gallery.upload("secret.txt", "text/plain", b"secret")
+    async with visit(browser, gallery.url) as page:
         await page.get_by_label("Token").fill("a token that somebody made up")
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.locator("#login-problem")).to_contain_text("not the one")
@@ -41,7 +44,7 @@ async def test_login_needs_token_and_page_keeps_it_from_url_and_script(empty: Ga
 
         await page.goto("about:blank")
         page.on("response", measure)
-        await page.goto(empty.entry)
+        await page.goto(gallery.entry)
         await expect(page.locator("#connection")).to_have_text("Live")
         await page.wait_for_load_state("load")
         page.remove_listener("response", measure)
@@ -103,6 +106,7 @@ async def test_gallery_loads_many_artifacts_in_pages(empty: Gallery, browser: Br
         assert names == sorted(names, reverse=True)
 
 
+@pytest.mark.slow
 async def test_gallery_filters_narrow_shown_artifacts(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     await gallery.call("data.csv", rows=[{"a": 1}])
@@ -155,6 +159,7 @@ async def test_files_can_be_uploaded_by_button_and_drop(shared: tuple[Gallery, P
     }
 
 
+@pytest.mark.slow
 async def test_keyboard_navigates_gallery_grid(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     await page.set_viewport_size({"width": 720, "height": 800})

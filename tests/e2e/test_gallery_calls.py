@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import Page, Route, expect
 
 from tests.e2e.visits import card, run, visiting
@@ -20,18 +18,8 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def paged(
-    fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Gallery, Page]]:
-    """One gallery with the reference app in a page, and one page of the gallery."""
-    folder = tmp_path_factory.mktemp("paged") / "store"
-    async with open_gallery(folder, browser, fixture) as gallery, visiting(gallery, browser) as page:
-        yield gallery, page
-
-
-async def test_gallery_form_makes_call_and_artifact(paged: tuple[Gallery, Page]) -> None:
-    _, page = paged
+async def test_gallery_form_makes_call_and_artifact(shared: tuple[Gallery, Page]) -> None:
+    _, page = shared
     work = await run(page, "chart.render")
     await work.get_by_role("button", name="Run").click()
     await expect(work.get_by_label("csv")).to_be_focused()  # it is required
@@ -51,8 +39,9 @@ async def test_gallery_form_makes_call_and_artifact(paged: tuple[Gallery, Page])
     await expect(card(page, "chart.png")).to_be_visible()
 
 
-async def test_nested_params_can_be_entered_as_fields_or_json(paged: tuple[Gallery, Page]) -> None:
-    gallery, page = paged
+@pytest.mark.slow
+async def test_nested_params_can_be_entered_as_fields_or_json(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
     work = await run(page, "export.pdf")
     await work.get_by_label("html").fill("<p>wide</p>")
     await work.get_by_role("group", name="options").get_by_label("landscape").select_option(label="Yes")
@@ -76,8 +65,8 @@ async def test_nested_params_can_be_entered_as_fields_or_json(paged: tuple[Galle
         assert (await answer.text()).split() == ["a", "1", "2"]
 
 
-async def test_gallery_call_accepts_artifacts_and_local_files(paged: tuple[Gallery, Page]) -> None:
-    gallery, page = paged
+async def test_gallery_call_accepts_artifacts_and_local_files(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
     there = await gallery.upload("there.png", "image/png", PICTURE)
     await expect(card(page, "there.png")).to_have_count(1)
     work = await run(page, "image.resize")
@@ -99,8 +88,8 @@ async def test_gallery_call_accepts_artifacts_and_local_files(paged: tuple[Galle
     )
 
 
-async def test_gallery_shows_progress_questions_cancelling_and_errors(paged: tuple[Gallery, Page]) -> None:
-    gallery, page = paged
+async def test_gallery_shows_progress_questions_cancelling_and_errors(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
     work = await run(page, "job.run")
     await work.get_by_label("steps").fill("1000")
     await work.get_by_label("delay").fill("100")
@@ -143,7 +132,6 @@ async def test_gallery_shows_progress_questions_cancelling_and_errors(paged: tup
         {"value": 42},
     ]
 
-    work = await run(page, "image.resize")
     await gallery.start("image.resize", {"image": {"content": "AAAA", "encoding": "base64"}, "width": 1})
     await page.get_by_role("link", name="Calls").click()
     failed = page.locator(".call[data-status=failed]")
@@ -200,11 +188,12 @@ async def test_gallery_timeline_shows_run_at_a_glance(gallery: Gallery, browser:
         await expect(done.get_by_role("link", name="chart.png")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_apps_are_connected_and_disconnected(tmp_path: Path, browser: Browser, fixture: Fixture) -> None:
     config = tmp_path / "team.toml"
     config.write_text(f'[apps.bench]\nurl = "{fixture.ws_url}"\n')
     async with (
-        open_gallery(tmp_path / "store", browser, fixture, config=config) as gallery,
+        open_gallery(tmp_path / "store", browser, replace(fixture, url=fixture.ws_url), config=config) as gallery,
         visiting(gallery, browser) as page,
     ):
         await page.get_by_role("link", name="Apps").click()
@@ -213,8 +202,8 @@ async def test_apps_are_connected_and_disconnected(tmp_path: Path, browser: Brow
         await page.get_by_role("button", name="Connect", exact=True).click()
         await expect(page.locator(".app")).to_have_count(2)
         await expect(page.locator(".app").nth(1)).to_contain_text("websocket")
-        await page.get_by_label("Search capabilities").fill("chart")
-        await expect(page.locator(".capability:visible").first).to_contain_text("chart.render")
+        await page.get_by_label("Search capabilities").fill("tone")
+        await expect(page.locator(".capability:visible").first).to_contain_text("audio.tone")
         await page.get_by_label("Search capabilities").fill("")
         await page.locator(".app").nth(1).get_by_role("button", name="Disconnect").click()
         await page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
@@ -232,18 +221,3 @@ async def test_apps_are_connected_and_disconnected(tmp_path: Path, browser: Brow
         await expect(page.locator(".app .url").nth(1)).to_have_text(re.compile(r"^bench · session "))
         await gallery.ask("POST", "apps", body={"url": "bench", "user": "ann"}, expect=201)
         await expect(page.locator(".app .url").nth(2)).to_contain_text("bench · signed in as ann · session")
-
-
-@pytest.mark.slow
-async def test_call_link_opens_call_after_late_call_list(shared: tuple[Gallery, Page]) -> None:
-    gallery, page = shared
-    call = await gallery.call("convert.markdownToHtml", markdown="# Title")
-
-    async def delay(route: Route) -> None:
-        await asyncio.sleep(0.5)
-        await route.continue_()
-
-    await page.route("**/calls?limit=200", delay)
-    await page.goto(f"{gallery.url}#call={call['id']}")
-    await page.reload()
-    await expect(page.locator(f"details[id='call-{call['id']}']")).to_have_attribute("open", "")

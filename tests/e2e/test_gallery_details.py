@@ -2,55 +2,53 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import aiohttp
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.visits import card, opened, visiting
+from tests.e2e.visits import card, opened
 from tests.support.gallery import Gallery
-from transports import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.requirement("R2-6.3l", "R4-16g")
-async def test_details_show_all_metadata_and_check_the_hash(gallery: Gallery, browser: Browser, tmp_path: Path) -> None:
+async def test_details_show_all_metadata_and_check_the_hash(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     record = await gallery.call("chart.render", csv="a,b\n1,2")
     (key,) = record["artifacts"]
     meta = await gallery.ask("GET", f"artifacts/{key}/meta")
-    async with visiting(gallery, browser, permissions=["clipboard-read", "clipboard-write"]) as page:
-        dialog = await opened(page, "chart.png")
-        about = dialog.get_by_role("complementary")
-        size = f"{meta['size_bytes']:,} bytes"
-        for value in (meta["sha256"], meta["id"], meta["uri"], "image/png", size, gallery.app):
-            await expect(about).to_contain_text(value)
-        await about.get_by_role("button", name="Copy SHA-256").click()
-        await expect(page.locator("#said")).to_contain_text("SHA-256 copied")
-        assert await page.evaluate("navigator.clipboard.readText()") == meta["sha256"]
-        await about.get_by_label("The link works for").select_option("300")
-        async with page.expect_request("**/link") as linking:
-            await about.get_by_role("button", name="Make link").click()
-        assert (await linking.value).post_data_json == {"expires": 300}
-        async with aiohttp.request("GET", await about.get_by_label("Signed link").input_value()) as answer:
-            assert answer.status == 200 and len(await answer.read()) == meta["size_bytes"]  # without a token
-        await about.get_by_role("button", name="Check hash").click()
-        await expect(about.get_by_text("the SHA-256 is right")).to_be_visible()
-        await page.route("**/verify", lambda route: route.abort())
-        await about.get_by_role("button", name="Check hash").click()
-        await expect(dialog.get_by_role("alert")).to_contain_text("does not answer")  # not behind the dialog
-        await dialog.get_by_role("button", name="Dismiss").click()
-        await page.unroute_all()
-        for content in (tmp_path / "store" / ".abp").rglob("*"):
-            if content.is_file() and content.stat().st_size == meta["size_bytes"]:
-                content.chmod(0o600)
-                content.write_bytes(b"x" * meta["size_bytes"])
-        await about.get_by_role("button", name="Check hash").click()
-        await expect(about.get_by_text("not what was stored")).to_be_visible()
-        await about.get_by_role("link", name="chart.render").click()
-        await expect(page.locator(f"#call-{record['id']}")).to_have_attribute("open", "")
-        await expect(page.get_by_role("dialog")).to_have_count(0)
+    dialog = await opened(page, "chart.png")
+    about = dialog.get_by_role("complementary")
+    size = f"{meta['size_bytes']:,} bytes"
+    for value in (meta["sha256"], meta["id"], meta["uri"], "image/png", size, gallery.app):
+        await expect(about).to_contain_text(value)
+    await about.get_by_role("button", name="Copy SHA-256").click()
+    await expect(page.locator("#said")).to_contain_text("SHA-256 copied")
+    assert await page.evaluate("navigator.clipboard.readText()") == meta["sha256"]
+    await about.get_by_label("The link works for").select_option("300")
+    async with page.expect_request("**/link") as linking:
+        await about.get_by_role("button", name="Make link").click()
+    assert (await linking.value).post_data_json == {"expires": 300}
+    async with aiohttp.request("GET", await about.get_by_label("Signed link").input_value()) as answer:
+        assert answer.status == 200 and len(await answer.read()) == meta["size_bytes"]  # without a token
+    await about.get_by_role("button", name="Check hash").click()
+    await expect(about.get_by_text("the SHA-256 is right")).to_be_visible()
+    await page.route("**/verify", lambda route: route.abort())
+    await about.get_by_role("button", name="Check hash").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("does not answer")  # not behind the dialog
+    await dialog.get_by_role("button", name="Dismiss").click()
+    await page.unroute_all()
+    for content in (gallery.folder / ".abp").rglob("*"):
+        if content.is_file() and content.stat().st_size == meta["size_bytes"]:
+            content.chmod(0o600)
+            content.write_bytes(b"x" * meta["size_bytes"])
+    await about.get_by_role("button", name="Check hash").click()
+    await expect(about.get_by_text("not what was stored")).to_be_visible()
+    await about.get_by_role("link", name="chart.render").click()
+    await expect(page.locator(f"#call-{record['id']}")).to_have_attribute("open", "")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 async def test_deletion_asks_for_confirmation_and_lost_links_open_the_gallery(shared: tuple[Gallery, Page]) -> None:
@@ -78,6 +76,7 @@ async def test_deletion_asks_for_confirmation_and_lost_links_open_the_gallery(sh
     await expect(page.locator(".notice")).to_contain_text("no artifact")
 
 
+@pytest.mark.slow
 async def test_details_link_versions_and_show_source_and_scope(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     for text in (b"the first", b"the second"):

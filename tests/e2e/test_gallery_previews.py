@@ -32,6 +32,7 @@ async def test_media_previews_use_native_elements(shared: tuple[Gallery, Page]) 
     await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
 
 
+@pytest.mark.slow
 async def test_gallery_card_previews_content(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     page_of_pdf = io.BytesIO()
@@ -76,22 +77,22 @@ async def test_card_scrolled_past_is_not_loaded(empty: Gallery, browser: Browser
 
 
 @pytest.mark.requirement("R2-6.3k")
-async def test_pdf_opens_in_browser_viewer(gallery: Gallery, browser: Browser) -> None:
+async def test_pdf_opens_in_browser_viewer(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
     record = await gallery.call("export.pdf", html="<h1>A document</h1>")
-    async with visiting(gallery, browser) as page:
-        await page.goto(f"{gallery.url}#artifact={record['artifacts'][0]}")
-        frame = page.locator("dialog iframe")
-        await expect(frame).to_be_visible()
-        assert await frame.get_attribute("sandbox") is None
-        # A viewer that is blocked is an error page, which is a white area: the document is drawn on a dark one.
-        box = await frame.bounding_box()
-        assert box is not None
+    await page.goto(f"{gallery.url}#artifact={record['artifacts'][0]}")
+    frame = page.locator("dialog iframe")
+    await expect(frame).to_be_visible()
+    assert await frame.get_attribute("sandbox") is None
+    # A viewer that is blocked is an error page, which is a white area: the document is drawn on a dark one.
+    box = await frame.bounding_box()
+    assert box is not None
 
-        async def is_drawn() -> bool:
-            picture = Image.open(io.BytesIO(await page.screenshot(clip=box))).convert("RGB")
-            return len(picture.getcolors(1 << 20) or []) > 20
+    async def is_drawn() -> bool:
+        picture = Image.open(io.BytesIO(await page.screenshot(clip=box))).convert("RGB")
+        return len(picture.getcolors(1 << 20) or []) > 20
 
-        await eventually(is_drawn, pause=0.1)
+    await eventually(is_drawn, pause=0.1)
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -31,17 +30,19 @@ ASK = "([method, params]) => rpc(method, params)"
 
 
 @asynccontextmanager
-async def serving(folder: Path, browser: Browser, target: str, limits: Limits = LIMITS) -> AsyncIterator[Gallery]:
+async def serving(
+    folder: Path, browser: Browser, target: str, limits: Limits = LIMITS, memory: ListedApp | None = None
+) -> AsyncIterator[Gallery]:
     """A gallery with the server connected."""
-    async with open_gallery(folder, browser, limits=limits) as gallery:
+    async with open_gallery(folder, browser, limits=limits, memory=memory) as gallery:
         gallery.app = (await gallery.served.apps.connect(target, {})).key
         yield gallery
 
 
 @asynccontextmanager
-async def visited(gallery: Gallery, browser: Browser, **options: Any) -> AsyncIterator[Page]:
+async def visited(gallery: Gallery, browser: Browser) -> AsyncIterator[Page]:
     """The page, signed in, with its apps."""
-    context = await browser.playwright.new_context(reduced_motion="reduce", **options)
+    context = await browser.playwright.new_context(reduced_motion="reduce", color_scheme="dark", locale="de-DE")
     context.set_default_timeout(15_000)
     try:
         page = await context.new_page()
@@ -56,8 +57,14 @@ async def visited(gallery: Gallery, browser: Browser, **options: Any) -> AsyncIt
 async def one_visit(
     tmp_path_factory: pytest.TempPathFactory, browser: Browser, views_address: str
 ) -> AsyncIterator[tuple[Gallery, Page]]:
-    folder = tmp_path_factory.mktemp("gallery")
-    async with serving(folder, browser, views_address) as gallery, visited(gallery, browser) as page:
+    async def answer(params: object, _: object) -> object:
+        return {"ok": True}
+
+    liar = ListedApp({"liar": answer}, liar={"view": "ui://x/y.html"})
+    async with (
+        serving(tmp_path_factory.mktemp("gallery"), browser, views_address, memory=liar) as gallery,
+        visited(gallery, browser) as page,
+    ):
         yield gallery, page
 
 
@@ -99,70 +106,63 @@ async def start(gallery: Gallery, capability: str = "board", **more: object) -> 
     return str((await gallery.ask("POST", f"apps/{gallery.app}/calls", body=body, expect=202))["id"])
 
 
-async def test_a_call_shows_its_view_live_beside_its_files(
-    tmp_path: Path, browser: Browser, views_address: str
-) -> None:
-    async with (
-        serving(tmp_path, browser, views_address) as gallery,
-        visited(gallery, browser, color_scheme="dark", locale="de-DE") as page,
-    ):
-        await expect(page.locator('.capability:has(.name:text-is("board")) .flag')).to_have_text("view")
-        view = await shown(page, "board")
-        panel = page.locator("#work .panel")
-        await expect(panel.get_by_role("list", name="Files of this call").get_by_role("link")).to_have_count(1)
-        context = (await view.evaluate("init"))["result"]["hostContext"]
-        assert (context["theme"], context["locale"], context["displayMode"]) == ("dark", "de-DE", "inline")
-        assert context["toolInfo"]["tool"]["name"] == "board"
-        messages = await view.evaluate("heard")
-        methods = [message["method"] for message in messages]
-        assert methods == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
-        assert messages[0]["params"] == {"arguments": {"n": 1}}
-        assert messages[1]["params"]["structuredContent"] == {"n": 1}
-        assert messages[1]["params"]["content"][1]["data"] == base64.b64encode(bytes(100)).decode()
+async def test_a_call_shows_its_view_live_beside_its_files(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await expect(page.locator('.capability:has(.name:text-is("board")) .flag')).to_have_text("view")
+    view = await shown(page, "board")
+    panel = page.locator("#work .panel")
+    await expect(panel.get_by_role("list", name="Files of this call").get_by_role("link")).to_have_count(1)
+    context = (await view.evaluate("init"))["result"]["hostContext"]
+    assert (context["theme"], context["locale"], context["displayMode"]) == ("dark", "de-DE", "inline")
+    assert context["toolInfo"]["tool"]["name"] == "board"
+    messages = await view.evaluate("heard")
+    methods = [message["method"] for message in messages]
+    assert methods == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
+    assert messages[0]["params"] == {"arguments": {"n": 1}}
+    assert messages[1]["params"]["structuredContent"] == {"n": 1}
+    assert messages[1]["params"]["content"][1]["data"] == base64.b64encode(bytes(100)).decode()
 
-        # what the view asks goes to its server, to the store, or to the person
-        secret = await view.evaluate(ASK, ["tools/call", {"name": "secret", "arguments": {"key": "k"}}])
-        assert secret["result"]["content"][0]["text"] == "for views: k"
-        assert "error" in await view.evaluate(ASK, ["tools/call", {"name": "model_only", "arguments": {}}])
-        link = await view.evaluate(ASK, ["ui/open-link", {"url": "https://example.com/a"}])
-        assert link["result"] == {}
-        bad = await view.evaluate(ASK, ["ui/open-link", {"url": "javascript:alert(1)"}])
-        assert bad["result"] == {"isError": True}
-        hello = {"role": "user", "content": [{"type": "text", "text": "<b>Hello</b>"}]}
-        assert (await view.evaluate(ASK, ["ui/message", hello]))["result"] == {}
-        mode = await view.evaluate(ASK, ["ui/request-display-mode", {"mode": "fullscreen"}])
-        assert mode["result"] == {"mode": "inline"}
-        requests = panel.get_by_role("list", name="Requests of the view")
-        await expect(requests.get_by_role("listitem")).to_have_text([
-            "Called secret", "Called model_only (refused)", "Link to open: https://example.com/a",
-            "Link refused: javascript:alert(1)", "Message: <b>Hello</b>",
-        ])  # fmt: skip
-        await expect(requests.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
+    # what the view asks goes to its server, to the store, or to the person
+    secret = await view.evaluate(ASK, ["tools/call", {"name": "secret", "arguments": {"key": "k"}}])
+    assert secret["result"]["content"][0]["text"] == "for views: k"
+    assert "error" in await view.evaluate(ASK, ["tools/call", {"name": "model_only", "arguments": {}}])
+    link = await view.evaluate(ASK, ["ui/open-link", {"url": "https://example.com/a"}])
+    assert link["result"] == {}
+    bad = await view.evaluate(ASK, ["ui/open-link", {"url": "javascript:alert(1)"}])
+    assert bad["result"] == {"isError": True}
+    hello = {"role": "user", "content": [{"type": "text", "text": "<b>Hello</b>"}]}
+    assert (await view.evaluate(ASK, ["ui/message", hello]))["result"] == {}
+    mode = await view.evaluate(ASK, ["ui/request-display-mode", {"mode": "fullscreen"}])
+    assert mode["result"] == {"mode": "inline"}
+    requests = panel.get_by_role("list", name="Requests of the view")
+    await expect(requests.get_by_role("listitem")).to_have_text([
+        "Called secret", "Called model_only (refused)", "Link to open: https://example.com/a",
+        "Link refused: javascript:alert(1)", "Message: <b>Hello</b>",
+    ])  # fmt: skip
+    await expect(requests.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
 
-        handed = await view.evaluate("rpc('ui/download-file', { contents: [file([1, 2, 3], 'three')] })")
-        assert handed["result"] == {}
-        file_links = panel.get_by_role("list", name="Files of the view").get_by_role("link")
-        await expect(file_links).to_contain_text("three.bin")
-        (file,) = [
-            meta for meta in (await gallery.ask("GET", "artifacts"))["artifacts"] if meta["filename"] == "three.bin"
-        ]
-        assert (tmp_path / file["filename"]).read_bytes() == bytes([1, 2, 3])
+    handed = await view.evaluate("rpc('ui/download-file', { contents: [file([1, 2, 3], 'three')] })")
+    assert handed["result"] == {}
+    file_links = panel.get_by_role("list", name="Files of the view").get_by_role("link")
+    await expect(file_links).to_contain_text("three.bin")
+    (file,) = [meta for meta in (await gallery.ask("GET", "artifacts"))["artifacts"] if meta["filename"] == "three.bin"]
+    assert (gallery.folder / file["filename"]).read_bytes() == bytes([1, 2, 3])
 
-        await view.evaluate("tell('ui/notifications/size-changed', { width: 10, height: 5000 })")
-        await expect(panel.locator("iframe")).to_have_css("height", "900px")
-        await page.get_by_role("button", name="Theme: auto").click()
-        await heard(view, "heard.at(-1).method === 'ui/notifications/host-context-changed'")
-        assert (await view.evaluate("heard.at(-1).params")) == {"theme": "light"}
+    await view.evaluate("tell('ui/notifications/size-changed', { width: 10, height: 5000 })")
+    await expect(panel.locator("iframe")).to_have_css("height", "900px")
+    await page.get_by_role("button", name="Theme: auto").click()
+    await heard(view, "heard.at(-1).method === 'ui/notifications/host-context-changed'")
+    assert (await view.evaluate("heard.at(-1).params")) == {"theme": "light"}
 
-        call = (await gallery.ask("GET", "calls"))["calls"][0]
-        assert call["view"] == "ui://views/board.html"
-        await page.get_by_role("link", name="Calls").click()  # and there, once more
-        await page.locator(".call > summary").first.click()
-        await expect(page.locator("#view-calls .panel iframe")).to_be_visible()
-        await page.get_by_role("link", name="Apps").click()
-        await panel.get_by_role("button", name="Close view").click()
-        await expect(panel.get_by_text("The view is closed.")).to_be_visible()
-        await gallery.ask("GET", f"views/{call['id']}", expect=404)
+    call = (await gallery.ask("GET", "calls"))["calls"][0]
+    assert call["view"] == "ui://views/board.html"
+    await page.get_by_role("link", name="Calls").click()  # and there, once more
+    await page.locator(".call > summary").first.click()
+    await expect(page.locator("#view-calls .panel iframe")).to_be_visible()
+    await page.get_by_role("link", name="Apps").click()
+    await panel.get_by_role("button", name="Close view").click()
+    await expect(panel.get_by_text("The view is closed.")).to_be_visible()
+    await gallery.ask("GET", f"views/{call['id']}", expect=404)
 
 
 async def test_a_view_cannot_reach_the_gallery(shared: tuple[Gallery, Page]) -> None:
@@ -280,18 +280,12 @@ async def test_view_origin_serves_only_its_sandbox(shared: tuple[Gallery, Page])
     assert (await at(name)).status == 404
 
 
-async def test_app_only_claiming_views_runs_without_live_view(tmp_path: Path, browser: Browser) -> None:
-    async def answer(params: object, _: object) -> object:
-        return {"ok": True}
-
-    app = ListedApp({"liar": answer}, liar={"view": "ui://x/y.html"})
-    async with open_gallery(tmp_path, browser, memory=app) as gallery, visited(gallery, browser) as page:
-        await page.locator(".capability", has_text="liar").click()
-        await page.get_by_role("button", name="Run").click()
-        await expect(page.locator("#work .panel")).to_contain_text("Succeeded")
-        await expect(page.locator("#work .panel")).to_contain_text(
-            "No live view: views belong to the tools of MCP servers"
-        )
+async def test_app_only_claiming_views_runs_without_live_view(shared: tuple[Gallery, Page]) -> None:
+    _, page = shared
+    await page.locator(".capability", has_text="liar").click()
+    await page.get_by_role("button", name="Run").click()
+    await expect(page.locator("#work .panel")).to_contain_text("Succeeded")
+    await expect(page.locator("#work .panel")).to_contain_text("No live view: views belong to the tools of MCP servers")
 
 
 async def test_live_views_are_shown_only_locally_to_those_who_see_call(
@@ -319,8 +313,7 @@ async def test_live_views_are_shown_only_locally_to_those_who_see_call(
 async def test_live_view_limits_are_enforced(
     tmp_path: Path, browser: Browser, views_address: str, shared: tuple[Gallery, Page]
 ) -> None:
-    gallery, _ = shared
-    view = await gallery.ask("GET", f"views/{await start(gallery)}")
+    view = await shared[0].ask("GET", f"views/{await start(shared[0])}")
     document, given = len(view["html"]), len(json.dumps(view["given"], separators=(",", ":")))
     fitting = Limits(view_document=document, view_input=given, view_files=2, views=2)
     for smaller in ({"view_document": document - 1}, {"view_input": given - 1}):

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from playwright._impl import fetch
 
 from tests.benchmarks.measure import MB, Growth
 from tests.support.eventually import eventually
@@ -166,10 +165,15 @@ tool("arm", () => {
 """
 
 
-async def test_page_with_altered_prototypes_cannot_call_frame_tool(opened: Open, way: str) -> None:
-    top = f"<script>{TOOL}{REPLACED}</script>{frame('bank')}".replace("FAR_HOST", "localhost")
+async def test_page_with_altered_prototypes_neither_hears_nor_calls_frame_tool(opened: Open, way: str) -> None:
+    hear = "({ data, ports }) => heard.push([String(data), ports.length])"
+    listening = f"globalThis.heard = []; addEventListener('message', {hear}, true); tool('heard', () => heard);"
+    top = f"<script>{TOOL}{listening}{REPLACED}</script>{frame('bank')}".replace("FAR_HOST", "localhost")
     async with opened(top=top, bank=SECRET) as app:
         secret, asked = await tool_of(app, "secret"), await tool_of(app, "asked")
+        assert (await app.call(secret)).data == "of the bank"
+        assert (await app.call("heard")).data == []
+        calls = (await app.call(asked)).data
         await app.call("arm")
         for _ in range(3):
             with_swap: Any = None
@@ -178,18 +182,9 @@ async def test_page_with_altered_prototypes_cannot_call_frame_tool(opened: Open,
             except ABPError:  # it may spoil its own answers
                 continue
             assert with_swap != "of the bank"
-        assert (await app.call(asked)).data == {"calls": 0}
+        assert (await app.call(asked)).data == calls == {"calls": 1}
         assert (await app.call(secret)).data == "of the bank"
         assert [line for line in (await app.call("look")).data or () if "of the bank" in str(line)] == []  # type: ignore[union-attr]
-
-
-async def test_kit_messages_do_not_reach_page_window(opened: Open, way: str) -> None:
-    hear = "({ data, ports }) => heard.push([String(data), ports.length])"
-    listening = f"globalThis.heard = []; addEventListener('message', {hear}, true);"
-    top = f"<script>{TOOL}{listening} tool('heard', () => heard);</script>{frame('bank')}"
-    async with opened(top=top, bank=SECRET) as app:
-        assert (await app.call(await tool_of(app, "secret"))).data == "of the bank"
-        assert (await app.call("heard")).data == []
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -211,21 +206,15 @@ async def test_page_tools_keep_names_and_frame_tools_show_origin(opened: Open, w
 
 
 async def test_window_name_does_not_fake_another_origin(opened: Open, way: str) -> None:
-    names = ("bank.example:443", "null", "top", "bank.example", "x" * 200, "a b", "side", "side", "side#2")
+    names = ("bank.example:443", "null", "top", "x" * 200, "side", "side", "side#2")
     top = "".join(frame("same", "", name=name) for name in names) + f"<script>{TOOL} tool('first');</script>"
     async with opened(top=top, same="tool('pay', () => name);") as app:
         await eventually(lambda: len(named(app, "pay")) == len(names))
         labels = sorted(name.partition("@")[2] for name in named(app, "pay"))
         frames = [label for label in labels if label.startswith("frame")]
-        assert labels == sorted([*frames, "side", "side#2", "top"]) and len(frames) == 6
+        assert labels == sorted([*frames, "side", "side#2", "top"]) and len(frames) == 4
         by = {name: (await app.call(name)).data for name in named(app, "pay")}
         assert sorted(by.values()) == sorted(names)  # type: ignore[type-var]
-
-
-async def test_page_cannot_name_tool_like_frame_tool(opened: Open) -> None:
-    fake = f"{POLYFILL} tool('first'); tool('pay@bank.example:443');"
-    async with opened(top=f"<script>{TOOL}{fake}</script>") as app:
-        assert list(app.capabilities) == ["first"]
 
 
 async def test_documents_without_url_use_browser_reported_origin(opened: Open) -> None:
@@ -283,7 +272,7 @@ async def test_nested_cross_site_frames_answer_for_themselves(opened: Open, way:
 # --- a frame that wants to harm the page ------------------------------------------------------------------------------
 
 
-async def test_only_tool_not_representable_in_json_is_left_out(opened: Open, way: str) -> None:
+async def test_only_tool_that_is_not_valid_is_left_out(opened: Open, way: str) -> None:
     cycle = "const hint = {}; hint.hint = hint; tool('cyclic', undefined, { annotations: { hint } });"
     big = "tool('big', undefined, { annotations: { hint: 10n } }); tool('good');"
     top = f"<script>{TOOL} tool('first'); tool('later', () => {{ tool('new'); }});</script>{frame('bad')}"
@@ -292,8 +281,8 @@ async def test_only_tool_not_representable_in_json_is_left_out(opened: Open, way
         assert not named(app, "cyclic") and not named(app, "big")
         await app.call("later")
         await eventually(lambda: "new" in app.capabilities)
-    own = POLYFILL + cycle + big
-    async with opened(top=own) as app:
+    # and one that is named as if it were a frame's
+    async with opened(top=f"<script>{TOOL}{POLYFILL}{cycle}{big} tool('pay@bank.example:443');</script>") as app:
         assert list(app.capabilities) == ["good"]
 
 
@@ -371,33 +360,17 @@ async def test_flooding_frame_is_dropped_and_page_continues(opened: Open, caplog
 
 
 @pytest.mark.slow
-async def test_flooding_page_loses_its_session_with_error(opened: Open) -> None:
+async def test_flooding_page_loses_its_session_with_error_and_is_closed(opened: Open, browser: Browser) -> None:
+    """It delays every answer of the driver, so it is closed behind its session."""
     more = "tool('start', () => { setInterval(() => chosen(2000), 5); return 1; });"
     endless = f"{FLOOD}{more} tool('wait', () => new Promise(() => {{}}));"
+    before = set(browser.playwright.contexts)
     async with opened(top=endless) as app:
+        (context,) = set(browser.playwright.contexts) - before
         await app.call("start")
         with pytest.raises(ABPError, match="far more events"):
             await app.call("wait", timeout=240)
-
-
-@pytest.mark.slow
-async def test_slow_page_is_closed_in_background_after_session(
-    opened: Open, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A page that floods the driver delays every answer of it, and Playwright asks for one before it sends the command
-    that closes: a session that gave up then would leave the page, and its processor time, to a browser of others."""
-    dispose = fetch.APIRequestContext.dispose
-
-    async def delayed(self: fetch.APIRequestContext, reason: str | None) -> None:
-        await asyncio.sleep(2.5)  # more than the two seconds that a session waits
-        await dispose(self, reason)
-
-    monkeypatch.setattr(fetch.APIRequestContext, "dispose", delayed)
-    before = set(browser.playwright.contexts)  # some of other tests may be closing behind them, too
-    async with opened(top="tool('first');") as app:
-        await app.call("first")
-    (left,) = set(browser.playwright.contexts) - before
-    await eventually(lambda: left not in browser.playwright.contexts)
+    await eventually(lambda: context not in browser.playwright.contexts)
 
 
 @pytest.mark.slow
@@ -510,22 +483,3 @@ async def test_call_to_frame_removed_meanwhile_ends_at_once(opened: Open, way: s
                 with pytest.raises((CapabilityError, OutcomeUnknown)):
                     await app.call(soon, timeout=600)
             await eventually(lambda: not named(app, "wait") and not named(app, "soon"))
-
-
-@pytest.mark.slow
-async def test_call_to_already_removed_frame_ends_at_once(opened: Open, way: str) -> None:
-    """The page takes two seconds to list its tools again."""
-    slow_list = "Object.getPrototypeOf(document.modelContext).getTools = () => new Promise(() => {});"
-    drop = f"{slow_list} document.querySelector('iframe').remove(); return 1;"
-    top = f"<script>{TOOL} tool('first'); tool('drop', () => {{ {drop} }});</script>{frame('soon')}"
-    async with opened(top=top, soon="tool('soon');") as app:
-        soon = await tool_of(app, "soon")
-        await app.call("drop")
-
-        async def calling(after: float) -> None:
-            await asyncio.sleep(after)
-            with pytest.raises((CapabilityError, OutcomeUnknown)):
-                await app.call(soon, timeout=20)
-
-        async with asyncio.timeout(30):
-            await asyncio.gather(*(calling(step / 10) for step in range(15)))

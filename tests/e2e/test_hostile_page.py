@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.pages import reach_without_cdp, serve_page
 from tests.support.processor import BOUND, longest_turn
-from transports import Browser, PlaywrightTransport, PostMessageTransport, ProtocolError, connect
+from tests.support.slow import slow_but
+from transports import Browser, PlaywrightTransport, ProtocolError, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -20,7 +21,6 @@ const forge = (value, work) => {
 const CALLS = {
   alive: () => [],
   many: ({ count }) => ({ rows: Array(count).fill([]) }),
-  content: ({ size }) => ({ content: new Uint8Array(size), mimeType: "application/octet-stream", size }),
   // What the agent says of the content in its reply is this.
   reply: ({ rest }) => {
     Object.prototype.toJSON = function () {
@@ -49,53 +49,12 @@ globalThis.abp = {
 """
 
 
-EMBEDDED = """<!doctype html><title>Watchful</title><script>
-const before = new Set(Object.getOwnPropertyNames(globalThis)), seen = new Set();
-const { port1, port2 } = new MessageChannel();
-port1.onmessage = () => {
-  for (const name of Object.getOwnPropertyNames(globalThis)) if (!before.has(name)) seen.add(name);
-  port2.postMessage(0);
-};
-port2.postMessage(0);
-const ANSWERS = {
-  "initialize": () => ({ sessionId: "s", protocolVersion: "0.1", app: { name: "Watchful" },
-    capabilities: [{ name: "seen" }, { name: "click" }] }),
-  "capabilities/call": async ({ capability }) => {
-    if (capability === "click") {
-      Object.assign(document.createElement("input"), { type: "file" }).click();
-      await new Promise((resolve) => setTimeout(resolve, 300));
-    }
-    return { success: true, data: [...seen] };
-  },
-};
-addEventListener("message", async ({ data, source, origin }) => {
-  const answer = await ANSWERS[data.type]?.(data.payload);
-  if (answer) source.postMessage({ type: `${data.type}-result`, id: data.id, timestamp: 0, payload: answer }, origin);
-});
-</script>"""
-
-
-@pytest.mark.slow
-async def test_embedded_app_scripts_do_not_notice_kit_input(whole_browser: Browser, tmp_path: Path) -> None:
-    async with (
-        serve_page(EMBEDDED) as url,
-        connect(url, transport=PostMessageTransport(url, browser=whole_browser), store=tmp_path) as app,
-    ):
-        assert (await app.call("seen")).data == []
-        for _ in range(20):  # what it does is heard all the same, a moment later
-            clicked = await app.call("click")
-            if [effect.kind for effect in clicked.effects] == ["filechooser"]:
-                break
-        else:
-            raise AssertionError(clicked)
-
-
 #: Some of what a page would have the agent say; tests/playwright/test_received.py has all.
 _REPLIES: list[object] = [None, {"binaries": [[["b"], "base64", "AAAA"]]}, {"binaries": {}}, {"warnings": 1}]
 _EVENTS: list[object] = [7, [], ["print", {}], ["clipboard", {"size": -1}], ["submitting", []], ["no such kind", {}]]
 
 
-@pytest.mark.parametrize("way", ["cdp", "evaluate"])
+@pytest.mark.parametrize("way", slow_but(["cdp", "evaluate"], "cdp"))
 async def test_page_cannot_forge_events_or_replies(
     browser: Browser, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,4 +90,3 @@ async def test_answer_with_many_values_does_not_block_and_too_many_is_rejected(
                 await app.call("many", {"count": 501_000})
             assert caught.value.code == "TOO_LARGE"
         assert turn.seconds < BOUND
-        assert (await app.call("alive")).data == []

@@ -21,8 +21,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.eventually import eventually
 from tests.support.listener import PEER, listening
 from tests.support.mcp_servers import target
-from tests.support.slow import slow_but
-from transports import Browser, Session, TransportError, View, connect
+from transports import Browser, Session, View, connect
 from transports.errors import BrowserCrashed
 from transports.mcp.views._transport import ViewTransport
 
@@ -305,25 +304,6 @@ async def test_webrtc_is_available_only_without_view_policy(server: Session) -> 
         assert outside.heard == []
 
 
-@pytest.mark.slow
-async def test_sandboxed_view_frame_cannot_use_webrtc(server: Session) -> None:
-    """Chromium may start such a frame before the script that removes WebRTC, and ends its process if it tries."""
-    make_frames = """(port) => {
-      const srcdoc = `<script>(${PEER})(window, ${port})</scr` + "ipt>";
-      for (let n = 0; n < 5; n += 1) {
-        document.body.append(Object.assign(document.createElement("iframe"), { sandbox: "allow-scripts", srcdoc }));
-      }
-    }""".replace("PEER", PEER)
-    async with listening() as outside, listening() as control:
-        with contextlib.suppress(PlaywrightError, TransportError):
-            async with server.open_view("frames") as view:
-                await view.frame.evaluate(make_frames, outside.port)
-                async with server.open_view("frames", csp="loose") as free:
-                    await free.frame.evaluate(make_frames, control.port)
-                    await eventually(lambda: "UDP" in control.heard)
-        assert outside.heard == [] and "UDP" in control.heard
-
-
 async def test_all_responses_at_view_origin_carry_csp(board: View) -> None:
     read = """async (path) => {
       const { status, headers } = await fetch(path);
@@ -383,7 +363,15 @@ async def test_undecodable_resources_leave_no_file(app: Session, board: View) ->
 # --- floods and sizes -------------------------------------------------------------------------------------------------
 
 
-async def test_view_request_over_pending_limit_is_rejected(app: Session) -> None:
+#: An update of the model's context of so many characters, and what becomes of it.
+SIZED = """async (length) => {
+  const empty = JSON.stringify({ structuredContent: { a: "" } }).length;
+  const answer = await rpc("ui/update-model-context", { structuredContent: { a: "x".repeat(length - empty) } });
+  return answer.error?.code ?? answer.result;
+}"""
+
+
+async def test_view_requests_over_64_pending_or_4_mb_are_rejected(app: Session) -> None:
     release = asyncio.Event()
 
     async def wait(_: object) -> bool:
@@ -398,25 +386,17 @@ async def test_view_request_over_pending_limit_is_rejected(app: Session) -> None
         release.set()
         answers = await view.frame.evaluate("Promise.all(links)")
         assert [one["result"] for one in answers] == [{}] * 64
+        assert await view.frame.evaluate(SIZED, (4 << 20) + 1) == -32001
         assert len(view.requests) == 64
 
 
-@pytest.mark.parametrize("remembered", slow_but([0, 4], 0))
-async def test_view_messages_over_4_mb_and_requests_over_16_mb_are_not_remembered(
-    app: Session, remembered: int
-) -> None:
+@pytest.mark.slow
+async def test_view_requests_over_16_mb_are_not_remembered(app: Session) -> None:
     async with app.open_view("board") as view:
-        sized = """async (length) => {
-          const empty = JSON.stringify({ structuredContent: { a: "" } }).length;
-          const answer = await rpc("ui/update-model-context", { structuredContent: { a: "x".repeat(length - empty) } });
-          return answer.error?.code ?? answer.result;
-        }"""
-        assert await view.frame.evaluate(sized, (4 << 20) + 1) == -32001
-        if remembered:
-            for size in (4 << 20, *[4_000_000] * remembered):
-                assert await view.frame.evaluate(sized, size) == {}
-            assert any("1 requests of the kind model-context are not remembered" in text for text in view.warnings)
-        assert len(view.requests) == remembered
+        for size in (4 << 20, *[4_000_000] * 4):
+            assert await view.frame.evaluate(SIZED, size) == {}
+        assert any("1 requests of the kind model-context are not remembered" in text for text in view.warnings)
+        assert len(view.requests) == 4
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def used_since(app: Session, before: Mapping[str, int]) -> dict[str, int]:
 
 
 async def test_content_size_selects_transfer_method(app: Session) -> None:
-    for size, rung in ((256 * 1024, None), (256 * 1024 + 1, "stream"), (9 * MB + 3, "download")):
+    for size, rung in ((256 * 1024, None), (256 * 1024 + 1, "stream"), (4 * MB + 3, "download")):
         for way in ("buffer", "blob"):
             before = app.transport.rungs
             assert await generated(app, size, 1, way) == digest(size, 1)
@@ -71,7 +71,7 @@ async def test_stream_survives_garbage_collection(
 async def test_text_slices_transfer_content_alone(app: Session, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(Ladder, "_usable_rungs", lambda self, size: {"slices": self._save_by_slices})
     before = app.transport.rungs
-    assert await generated(app, 7 * MB + 5, 3, way) == digest(7 * MB + 5, 3)
+    assert await generated(app, 6 * MB + 5, 3, way) == digest(6 * MB + 5, 3)
     assert used_since(app, before)["slices"] == 1
 
 
@@ -90,10 +90,10 @@ async def test_100_results_in_a_row_are_not_lost(connected: Connect) -> None:
 async def test_very_large_content_is_sliced_with_one_download_each(
     app: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ladder_of(app), "limits", replace(LIMITS, max_whole=16 * MB, slice_size=8 * MB))
+    monkeypatch.setattr(ladder_of(app), "limits", replace(LIMITS, max_whole=2 * MB, slice_size=1 * MB))
     before = app.transport.rungs
     for way in ("buffer", "blob"):
-        assert await generated(app, 17 * MB + 7, 5, way) == digest(17 * MB + 7, 5)
+        assert await generated(app, 2 * MB + 7, 5, way) == digest(2 * MB + 7, 5)
     assert used_since(app, before) == {"download": 2, "stream": 0, "slices": 0}
 
 
@@ -121,7 +121,7 @@ async def test_download_started_after_cancellation_is_not_attributed_to_app(
         with monkeypatch.context() as patch:
             patch.setattr(CdpDownloads, "_wait_for_start", cancelled)
             with pytest.raises(asyncio.CancelledError):
-                await app.call("file.generate", {"megabytes": 40, "as": "blob"})
+                await app.call("file.generate", {"megabytes": 4, "as": "blob"})
         await asyncio.sleep(0.5)  # the download begins now
         result = await app.call("file.generate", {"megabytes": 1})
         assert len(result.artifacts) == 1 and not result.effects and not result.warnings

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.testing.test_plugin import ran as ran_here
 from transports import CapabilityError, MemoryTransport, connect as async_connect
 from transports.playwright._find import find_browser
 from transports.sync import connect
@@ -109,26 +110,10 @@ def test_plugin_target_comes_from_marker_option_or_fixture(pytester: pytest.Pyte
         @pytest.mark.abp("ws://127.0.0.1:1/nobody")
         def test_marker(abp_app): ...
     """)
-    pytester.makepyfile(
-        serve="""
-        import asyncio, webapp_fixture
-
-        async def main():
-            async with webapp_fixture.serve() as served:
-                print(served.ws_url, flush=True)
-                await asyncio.Event().wait()
-
-        asyncio.run(main())
-    """
-    )
-    with subprocess.Popen([sys.executable, "serve.py"], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        result = ran(pytester, f"--abp-target={url}", "-v")
-        over_both = ran(
-            pytester, f"--abp-target={url}", "--abp-transport=websocket", "--abp-transport=auto", "-vk", "test_option"
-        )
-        process.terminate()
+    with serve_fixture_app() as app:
+        target = f"--abp-target={app.ws_url}"
+        result = ran(pytester, target, "-v")
+        over_both = ran(pytester, target, "--abp-transport=websocket", "--abp-transport=auto", "-vk", "test_option")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*127.0.0.1:1*"])
     over_both.assert_outcomes(passed=2, deselected=4)
@@ -140,6 +125,7 @@ GENERATED = {"bytes": 2000, "as": "url", "auth": "bearer"}
 
 def test_failure_keeps_recording_and_artifacts(pytester: pytest.Pytester, tmp_path: Path) -> None:
     pytester.makepyfile(f"""
+        import asyncio
         import pytest
 
         pytestmark = pytest.mark.abp_transports("websocket")
@@ -148,25 +134,25 @@ def test_failure_keeps_recording_and_artifacts(pytester: pytest.Pytester, tmp_pa
             abp_app.call("file.generate", {GENERATED})
             assert False, "on purpose"
 
-        @pytest.mark.asyncio
-        async def test_skipped(abp_fixture_app, abp_app_async):
-            async with abp_app_async():
-                pytest.skip("no reason to keep anything")
+        def test_skipped(abp_fixture_app, abp_app_async):
+            async def main():
+                async with abp_app_async():
+                    pytest.skip("no reason to keep anything")
+            asyncio.run(main())
 
         def test_fine(abp_fixture_app, abp_app):
             abp_app.call("file.list")
 
-        @pytest.mark.asyncio
-        async def test_several(abp_fixture_app, abp_app_async, tmp_path):
-            for _ in range(2):
-                async with abp_app_async() as app:
-                    await app.call("file.list")
-            async with abp_app_async(record=tmp_path / "own.jsonl") as app:
-                await app.call("file.list")
+        def test_several(abp_fixture_app, abp_app_async, tmp_path):
+            async def main():
+                for options in ({{}}, {{}}, {{"record": tmp_path / "own.jsonl"}}):
+                    async with abp_app_async(**options) as app:
+                        await app.call("file.list")
+            asyncio.run(main())
             assert (tmp_path / "own.jsonl").is_file()
             assert False, "on purpose"
     """)
-    result = ran(pytester, "--abp-output=kept")
+    result = ran_here(pytester, "--abp-output=kept")
     result.assert_outcomes(passed=1, failed=2, skipped=1)
     kept = pytester.path / "kept"
     result.stdout.fnmatch_lines([f"kept in {kept}/*test_blocking-websocket: session.jsonl, session.txt, artifacts"])

@@ -39,10 +39,13 @@ def test_docs_index_has_same_table_as_readme() -> None:
     assert here.count("\n") - 1 == 9
 
 
-@pytest.mark.browser
+@pytest.mark.parametrize(
+    "in_page", [False, pytest.param(True, marks=[pytest.mark.browser, pytest.mark.slow])], ids=["beside", "in-page"]
+)
 def test_readme_commands_work_as_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], in_page: bool
 ) -> None:
+    """In a page those which only work there; the others over a WebSocket, which other tests show in a page."""
     monkeypatch.chdir(tmp_path)
     abp = CommandLine({"ABP_OUTPUT_DIR": str(tmp_path / "out")}, monkeypatch, capfdbinary)
     with serving() as app:
@@ -52,9 +55,11 @@ def test_readme_commands_work_as_printed(
             if program != "abp":
                 subprocess.run(["bash", "-c", line], check=True)
                 continue
-            if not {"generate.qrcode", "postmessage"} & {*args}:  # other tests do the rest in a page
+            needs_page = not {"generate.qrcode", "postmessage"}.isdisjoint(args)
+            if needs_page != in_page:
+                continue
+            if not in_page:
                 args = [app.ws_url if arg == app.url else arg for arg in args]
             ran = abp(*args)
             assert ran.status == 0, (line, ran)
-    assert [file.name for file in (tmp_path / "pictures").glob("*.png")]
-    assert (tmp_path / "run" / "manifest.jsonl").is_file()
+    assert [*(tmp_path / "pictures").glob("*.png")] if in_page else (tmp_path / "run" / "manifest.jsonl").is_file()

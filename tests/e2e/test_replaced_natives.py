@@ -267,7 +267,7 @@ async def fault_of(app: Session, call: str, expected: int) -> str:
     return "" if right else f"{result.data!r:.80} {list(result.artifacts)} {heard} {result.warnings}"
 
 
-@pytest.mark.parametrize("way", slow_but(WAYS, "own page", "embedded"))
+@pytest.mark.parametrize("way", slow_but(WAYS, "own page"))
 async def test_calls_work_in_page_replacing_all_builtins(browser: Browser, site: str, tmp_path: Path, way: str) -> None:
     """Prints and downloads, which take long, are made in the first form only."""
     url = f"{site}?{urlencode({'way': way})}"

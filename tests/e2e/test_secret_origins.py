@@ -138,45 +138,8 @@ async def test_page_navigating_while_secret_is_read_does_not_get_it(site: Site, 
     assert site.told_elsewhere == [{"password": "none"}] and CANARY not in str(refused.value.as_dict())
 
 
-async def test_cross_origin_frame_tool_does_not_get_page_secret(site: Site, browser: Browser) -> None:
+async def test_every_secret_of_a_call_must_allow_the_origin_of_its_frame(site: Site, browser: Browser) -> None:
     url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
-    transport = WebMcpTransport(url, browser=browser)
-    for origins, code in (([site.own], "PERMISSION_DENIED"), ([site.other], None)):
-        site.heard.clear()
-        async with connect(url, transport=transport, config=settings(site, *origins), store="memory:") as app:
-            far = await tool_of(app, "take_far")
-            if code is None:
-                await app.call(far, {"password": "${SECRET:CRM}"})
-                assert site.told_elsewhere == [{"password": CANARY}]
-            else:
-                with pytest.raises(UsageError, match="may not be sent to http://localhost") as refused:
-                    await app.call(far, {"password": "${SECRET:CRM}"})
-                assert refused.value.code == code and site.told_elsewhere == []
-                await app.call("take", {"password": "${SECRET:CRM}"})
-                assert site.heard == {site.own: [{"password": CANARY}]}
-        transport = WebMcpTransport(url, browser=browser)
-
-
-async def test_frame_secret_check_uses_frame_origin(site: Site, browser: Browser) -> None:
-    url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
-    transport = WebMcpTransport(url, browser=browser)
-    async with connect(url, transport=transport, store="memory:") as app:
-        far = await tool_of(app, "take_far")
-        for name, origin, arrives in ((far, site.own, False), ("take", site.other, False), (far, site.other, True)):
-            payload = {"capability": name, "params": {"password": CANARY}, "options": {"callId": name + origin}}
-            call = Message("capabilities/call", payload, id=name + origin, origins=frozenset({origin}))
-            if arrives:
-                reply = await transport.request(call, timeout=20)
-                assert reply.sender is not None and reply.sender.origin == site.other
-                assert (transport.receiver(call) or "").startswith(site.other)
-            else:
-                with pytest.raises(UsageError, match="may not be sent to"):
-                    await transport.request(call, timeout=20)
-                assert site.heard == {}
-
-
-async def test_all_secrets_of_call_must_allow_the_origin(site: Site, browser: Browser) -> None:
-    url = f"{site.own}/?tools"
     asked: list[bool] = []
 
     async def note() -> None:
@@ -185,34 +148,53 @@ async def test_all_secrets_of_call_must_allow_the_origin(site: Site, browser: Br
     site.meanwhile = note
     transport = WebMcpTransport(url, browser=browser)
     async with connect(url, transport=transport, config=settings(site, site.own), store="memory:") as app:
-        with pytest.raises(UsageError, match="OTHER may not be sent to http://127") as refused:
-            await app.call("take", {"password": "${SECRET:CRM}", "more": ["${SECRET:OTHER}"]})
-    assert refused.value.code == "PERMISSION_DENIED" and site.heard == {}
-    assert asked == []  # nothing is read for a page that does not get it
+        far = await tool_of(app, "take_far")
+        for name, params, refusal in (
+            (far, {"password": "${SECRET:CRM}"}, "CRM may not be sent to http://localhost"),
+            ("take", {"password": "${SECRET:CRM}", "more": ["${SECRET:OTHER}"]}, "OTHER may not be sent to http://127"),
+        ):
+            with pytest.raises(UsageError, match=refusal) as refused:
+                await app.call(name, params)
+            assert refused.value.code == "PERMISSION_DENIED" and site.heard == {}
+        assert asked == []  # nothing is read for a document that does not get it
+        # The same where the messages arrive.
+        for name, origin in ((far, site.own), ("take", site.other)):
+            with pytest.raises(UsageError, match="may not be sent to"):
+                await transport.request(_call(name, CANARY, origin), timeout=20)
+            assert site.heard == {}
+        await app.call("take", {"password": "${SECRET:CRM}"})
+        assert site.heard == {site.own: [{"password": CANARY}]} and asked == [True]
+        await app.call(far, {"password": "${SECRET:OTHER}"})
+        call = _call(far, "directly", site.other)
+        reply = await transport.request(call, timeout=20)
+        assert reply.sender is not None and reply.sender.origin == site.other
+        assert (transport.receiver(call) or "").startswith(site.other)
+        assert site.told_elsewhere == [{"password": CANARY}, {"password": "directly"}]
+
+
+def _call(name: str, password: str, *origins: str) -> Message:
+    identity = name + "".join(origins)
+    payload = {"capability": name, "params": {"password": password}, "options": {"callId": identity}}
+    return Message("capabilities/call", payload, id=identity, origins=frozenset(origins))
 
 
 def _transport(kind: str, site: Site, browser: Browser) -> tuple[str, Transport]:
     if kind == "postmessage":
         url = f"{site.own}/?embedded"
         return url, PostMessageTransport(url, browser=browser)
-    url = f"{site.own}/?tools" if kind == "webmcp" else f"{site.own}/?abp"
-    return url, (WebMcpTransport if kind == "webmcp" else PlaywrightTransport)(url, browser=browser)
+    url = f"{site.own}/?abp"
+    return url, PlaywrightTransport(url, browser=browser)
 
 
-@pytest.mark.parametrize("kind", ["playwright", "webmcp", "postmessage"])
+@pytest.mark.parametrize("kind", ["playwright", "postmessage"])
 async def test_secret_check_uses_receiving_documents_origin(kind: str, site: Site, browser: Browser) -> None:
     _, transport = _transport(kind, site, browser)
     async with transport:
         await transport.request(Message("initialize", {"capabilities": {}}, id="i"), timeout=20)
-        for origins, arrives in (({site.other}, False), ({site.own, site.other}, True)):
-            payload = {"capability": "take", "params": {"password": CANARY}, "options": {"callId": "c"}}
-            call = Message("capabilities/call", payload, id="c", origins=frozenset(origins))
-            if arrives:
-                await transport.request(call, timeout=20)
-            else:
-                with pytest.raises(UsageError, match="may not be sent to http://127") as refused:
-                    await transport.request(call, timeout=20)
-                assert refused.value.code == "PERMISSION_DENIED" and site.heard == {}
+        with pytest.raises(UsageError, match="may not be sent to http://127") as refused:
+            await transport.request(_call("take", CANARY, site.other), timeout=20)
+        assert refused.value.code == "PERMISSION_DENIED" and site.heard == {}
+        await transport.request(_call("take", CANARY, site.own, site.other), timeout=20)
     assert site.heard == {site.own: [{"password": CANARY}]}
 
 

@@ -19,13 +19,13 @@ import pytest
 from playwright import sync_api
 
 from tests.e2e.test_cli_browser import workbench as workbench
+from tests.support.command_line import in_thread
+from tests.support.mcp_over_http import views_server
 from tests.support.processes import still_running
-from tests.support.slow import slow_but
 from transports import Disconnected
-from transports.playwright._find import find_browser
 from transports.playwright._process import is_running
 from transports.playwright._sync_page import PageRunner
-from transports.sync import Browser, connect, discover
+from transports.sync import Browser, Session, connect, discover, expect
 
 pytestmark = pytest.mark.browser
 
@@ -43,7 +43,7 @@ def test_infinite_timeout_means_no_limit_for_page_and_tools(workbench: str, tmp_
         app.close()
 
 
-def test_sync_sessions_of_each_transport_share_a_browser(workbench: str, tmp_path: Path) -> None:
+def test_sync_sessions_of_each_transport_and_a_view_share_a_browser(workbench: str, tmp_path: Path) -> None:
     assert (found := discover(workbench).manifest) and found.capabilities
     with Browser() as browser:
         assert browser.responds() and browser.version and browser.folder.is_dir()
@@ -58,10 +58,48 @@ def test_sync_sessions_of_each_transport_share_a_browser(workbench: str, tmp_pat
                 assert app.call("file.generate", {"megabytes": 2}).artifacts
             assert result.transport == transport
             assert b"tea,12" in Path(result.artifact().path or "").read_bytes()
+        pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+        with in_thread(views_server()) as target, connect(target, store=tmp_path, browser=browser) as app:
+            use_view(app)
         processes = [psutil.Process(pid) for pid in browser.wrapped._process.pids]
         assert all(process.is_running() for process in processes)
     assert not any(map(is_running, processes))
     assert not [thread.name for thread in threading.enumerate() if thread.name == "abp-sync"]
+
+
+def use_view(app: Session) -> None:
+    """Use the attributes that the asynchronous view has, a handler that calls the app, and ``expect``."""
+    asked: list[object] = []
+
+    def decide(url: str) -> bool:
+        asked.append((url, app.call("links").data))  # in a thread of its own
+        return False
+
+    with app.open_view("board", {"n": 2}, on_open_link=decide, theme="dark") as view:
+        assert view.info.name == "Board" and isinstance(view.result.data, dict) and view.result.data["n"] == 2
+        assert view.call("echo", {"text": "a"}).data == {"text": "a"}
+        assert view.call("hands").artifact().filename == "three.bin"
+        view.update(theme="light")
+        view.send_input({"n": 3})
+        ask = ["ui/open-link", {"url": "https://a.example/"}]
+        link = view.frame.evaluate("([method, params]) => rpc(method, params)", ask)
+        assert link["result"] == {"isError": True} and len(asked) == 1
+        assert [one.kind for one in view.requests] == ["download-file", "open-link"]
+        assert view.model_context is None and view.files == () and view.violations == () and len(view.warnings) == 1
+        assert view.screenshot().artifact().mime_type == "image/png"
+        assert view.render_to_pdf("<p>Hi").artifact().mime_type == "application/pdf"
+
+        heading = view.frame.get_by_role("heading")
+        expect(heading).to_have_text("A view")
+        expect(heading).not_to_have_text("Another view")
+        expect(view.frame.locator("h1").filter(has_text="view").first).to_be_visible()
+        expect(view.frame.page).not_to_have_title("A title")
+        view.frame.evaluate("setTimeout(() => { document.querySelector('h1').textContent = 'Later' }, 300)")
+        expect(heading).to_have_text("Later")
+        with pytest.raises(AssertionError, match=r"the heading\n(.|\n)*Sooner(.|\n)*Later"):
+            expect(heading, "the heading").to_have_text("Sooner", timeout=100)
+        with pytest.raises(ValueError, match=r"Unsupported type: .*; use the expect of transports\.sync"):
+            sync_api.expect(heading)
 
 
 #: Programs that end without closing their session: as a script does, as `asyncio.run` does, and as a notebook's kernel.
@@ -75,7 +113,7 @@ _OPEN = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", slow_but(_OPEN, "blocking"))
+@pytest.mark.parametrize("way", _OPEN)
 def test_program_without_close_exits_quietly_and_cleans_up(workbench: str, way: str, tmp_path: Path) -> None:
     code = _OPEN[way].format(workbench, str(tmp_path)) + "print(app, flush=True)"
     pipe = subprocess.PIPE
@@ -141,10 +179,8 @@ print("open", flush=True)
 
 def test_runner_raises_disconnected_after_playwright_stopped() -> None:
     playwright = sync_api.sync_playwright().start()
-    choice = find_browser()
-    assert choice
-    page = playwright.chromium.launch(executable_path=choice.path, args=["--no-sandbox"]).new_page()
-    runner = PageRunner(page)
+    owner: Any = playwright.chromium  # in place of a page, which needs a browser
+    runner = PageRunner(owner)
     playwright.stop()
     with pytest.raises(Disconnected, match="stopped"):
         runner.run(asyncio.sleep(0))

@@ -45,8 +45,10 @@ def ended(code: str, *flags: str) -> tuple[str, str]:
     return out, err
 
 
-def test_forgotten_sessions_are_closed_newest_first_before_threads_shut_down() -> None:
+def test_forgotten_sessions_are_closed_although_warnings_are_errors_newest_first_before_threads_shut_down() -> None:
     code = """
+import gc
+
 class Older(App):
     async def aclose(self):
         await super().aclose()
@@ -57,18 +59,6 @@ class Threads(App):
         await super().aclose()
         await asyncio.to_thread(print, "in a thread", flush=True)
 
-older = connect("memory:", transport=Older({"quick": quick}), store="none:").open()
-app = connect("memory:", transport=Threads({"quick": quick}), store="none:").open()
-print(app.call("quick").data, flush=True)
-"""
-    out, err = ended(code, "-W", "default::ResourceWarning")
-    assert out == "{'ok': True}\nclosed []\nin a thread\nclosed []\nthe older one\n"
-    assert "ResourceWarning" in err and "was not closed" in err
-
-
-def test_forgotten_session_is_closed_although_its_warning_is_an_error() -> None:
-    code = """
-import gc
 session.open()
 del session
 gc.collect()
@@ -76,12 +66,14 @@ for thread in threading.enumerate():
     if thread.name == "abp-sync":
         thread.join(10)
 print("collected", flush=True)
-app = connect("memory:", transport=App({"quick": quick}), store="none:").open()
+older = connect("memory:", transport=Older({"quick": quick}), store="none:").open()
+app = connect("memory:", transport=Threads({"quick": quick}), store="none:").open()
+print(app.call("quick").data, flush=True)
 """
     with program(code, "-W", "error::ResourceWarning") as run:
         out, err = run.communicate(timeout=30)
-    assert out == "closed []\ncollected\nclosed []\n", err
-    assert "was not closed" in err
+    assert out == "closed []\ncollected\n{'ok': True}\nclosed []\nin a thread\nclosed []\nthe older one\n", err
+    assert "ResourceWarning" in err and err.count("was not closed") >= 2  # collected, and at the end
 
 
 @pytest.mark.slow
@@ -121,16 +113,6 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.slow
-def test_uncaught_ctrl_c_ends_program_and_cancels_call() -> None:
-    with program("session.open().call('forever')") as run:
-        assert run.stdout and run.stdout.readline() == "running\n"
-        run.send_signal(signal.SIGINT)
-        out, err = run.communicate(timeout=30)
-    assert out == "closed ['cancelled by the client']\n" and "KeyboardInterrupt" in err
-    assert run.returncode in (130, -signal.SIGINT)
-
-
-@pytest.mark.slow
 def test_second_ctrl_c_ends_wait_but_not_closing() -> None:
     code = """
 class Slow(App):
@@ -154,7 +136,6 @@ with connect("memory:", transport=Slow({"forever": forever}), store="none:") as 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
 def test_forked_process_gets_new_loop_and_cannot_use_parent_session() -> None:
     code = """
-import multiprocessing
 app = session.open()
 def use(name, work):
     try:
@@ -174,15 +155,10 @@ if not (pid := os.fork()):
     child()
     sys.exit()
 print(os.waitpid(pid, 0)[1], app.call("quick").data, flush=True)
-process = multiprocessing.get_context("fork").Process(target=child)
-process.start()
-process.join()
-print(process.exitcode, app.call("quick").data, flush=True)
 """
     out, err = ended(code)
     refused = "call UsageError True\nstart UsageError True\nevents UsageError True\n"
-    each = f"{refused}child {{'ok': True}}\nended\n0 {{'ok': True}}\n"
-    assert out == f"{each}{each}closed []\n", err
+    assert out == f"{refused}child {{'ok': True}}\nended\n0 {{'ok': True}}\nclosed []\n", err
     assert "destroyed" not in err
 
 

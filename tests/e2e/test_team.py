@@ -28,7 +28,7 @@ from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._http import serve_http
 from transports.surfaces.mcp._options import Options
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("whole_chromium")]
+pytestmark = pytest.mark.browser
 
 
 async def signed_in(config: Path, name: str, done: Callable[[], Awaitable[object]]) -> Path:
@@ -40,6 +40,7 @@ async def signed_in(config: Path, name: str, done: Callable[[], Awaitable[object
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("whole_chromium")
 async def test_bridge_keeps_logins_of_two_users_separate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[Page] = []
     new_page = BrowserContext.new_page
@@ -124,7 +125,7 @@ async def test_person_who_signs_in_at_another_origin_keeps_the_keyboard(
             session.on("Target.targetCreated", lambda event: opened.append(event["targetInfo"]["type"]))
             await session.send("Target.setDiscoverTargets", {"discover": True})
             opened.clear()
-            await asyncio.sleep(2)
+            await asyncio.sleep(1.2)  # it looks twice a second whether the windows are open
             assert not opened
 
         monkeypatch.setattr(BrowserContext, "new_page", noted)

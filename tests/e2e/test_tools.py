@@ -190,7 +190,7 @@ async def test_screenshots_of_any_url_and_size(app: Session, slow_page: SlowPage
     assert whole.size == (1280, 800) and whole.getpixel((600, 400)) == slow_page.colour  # it has waited
     assert (await shot(url=slow_page.url, width=640, height=480, full_page=True)).size == (640, 3000)
     clip: Clip = {"x": 10, "y": 20, "width": 30, "height": 40}
-    assert (await shot(url=slow_page.url, clip=clip, scale="css")).size == (30, 40)
+    assert (await shot(clip=clip, scale="css")).size == (30, 40)
     assert slow_page.cookies == []  # of the app's page, which is at the same host
     assert (await shot(width=500)).size == (500, 720) and (await shot()).size == (1280, 720)
     wrong: list[tuple[ScreenshotOptions, str]] = [

@@ -57,6 +57,7 @@ async def test_view_gets_error_for_any_exception(
         assert view.files == ()
 
 
+@pytest.mark.slow
 async def test_sign_in_raises_error_of_its_waiter(fixture: Fixture, tmp_path: Path) -> None:
     async def failing() -> None:
         raise KeyError("no person")

@@ -19,9 +19,8 @@ from tests.e2e.test_pool import server_endpoint
 from tests.support.eventually import eventually
 from tests.support.needs import missing
 from tests.support.pages import reach_without_cdp
-from transports import Browser, Session, UsageError, connect
+from transports import Browser, Session, connect
 from transports.batch import Pool
-from transports.mcp.views._diagnosis import is_blank
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -114,27 +113,3 @@ async def test_view_works_without_cdp(
 async def test_view_works_in_firefox(firefox: Browser, tmp_path: Path, views_address: str) -> None:
     async with connect(views_address, browser=firefox, store=tmp_path) as app:
         assert (await work_in_a_view(app)).is_closed()
-
-
-async def test_unknown_timezone_or_locale_is_rejected_by_name(
-    browser: Browser, tmp_path: Path, views_address: str
-) -> None:
-    async with connect(views_address, browser=browser, store=tmp_path) as app:
-        before = len(browser.playwright.contexts)
-        for name, value in (("timezone", "Nowhere/Else"), ("locale", "no language!")):
-            wrong: dict[str, Any] = {name: value}
-            with pytest.raises(UsageError, match=f"unknown {name} '{value}'"):
-                async with app.open_view("plain", **wrong):
-                    pass
-            assert len(browser.playwright.contexts) == before
-
-
-async def test_document_with_spinner_is_waited_for(browser: Browser) -> None:
-    page = await browser.playwright.new_page()
-    try:
-        await page.set_content("""<style>i { display: block; animation: turn 1s infinite }
-          @keyframes turn { to { rotate: 1turn } }</style><i></i>
-          <script>setTimeout(() => { document.body.textContent = "It failed to load."; }, 1000)</script>""")
-        assert not await is_blank(page.main_frame)
-    finally:
-        await page.close()

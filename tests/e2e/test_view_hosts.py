@@ -46,7 +46,7 @@ async def ask(view: View, method: str, params: object) -> Any:
 @pytest.mark.parametrize(
     ("host", "downloads", "tools", "modes"),
     [
-        ("claude", True, True, ["inline", "fullscreen"]),
+        pytest.param("claude", True, True, ["inline", "fullscreen"], marks=pytest.mark.slow),
         pytest.param("chatgpt", False, False, ["inline", "fullscreen", "pip"], marks=pytest.mark.slow),
         ("goose", False, False, ["inline", "fullscreen", "pip"]),
         pytest.param("basic-host", True, False, ["inline", "fullscreen"], marks=pytest.mark.slow),

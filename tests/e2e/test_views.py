@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from transports import Browser, CallTimeout, CapabilityError, Session, UsageError, connect
 from transports.errors import BinaryError
+from transports.mcp.views._diagnosis import is_blank
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -28,13 +29,10 @@ async def app(browser: Browser, folder: Path, views_address: str) -> AsyncIterat
         yield app
 
 
-async def test_tool_description_mentions_its_view(app: Session) -> None:
+async def test_view_is_a_session_with_its_registered_tools(app: Session) -> None:
     assert app.capabilities["board"].view == "ui://views/board.html"
     assert app.capabilities["legacy"].view == "ui://views/plain.html"  # the key of earlier hosts
     assert app.capabilities["model_only"].view is None
-
-
-async def test_view_is_a_session_with_its_registered_tools(app: Session) -> None:
     async with app.open_view("plain") as other, app.open_view("board", {"n": 4}) as view:
         assert dict(other.capabilities) == {}
         assert (view.info.name, view.info.version) == ("Board", "3.1")
@@ -103,7 +101,8 @@ async def test_view_isolation_is_enforced_both_ways(app: Session) -> None:
         for url in ("javascript:alert(1)", "file:///etc/passwd", "http://", "data:text/html,x"):
             assert (await rpc("ui/open-link", {"url": url}))["result"] == {"isError": True}, url
         assert (await rpc("ui/open-link", {"url": "https://example.com/"}))["result"] == {}
-        assert [one.kind for one in view.requests] == ["open-link"] * 5
+        requests = view.requests
+        assert [one.kind for one in requests] == ["open-link"] * 5
         owner = await view.frame.frame_element()
         assert await owner.get_attribute("allow") == "clipboard-write"
         assert await owner.get_attribute("sandbox") == "allow-scripts allow-same-origin allow-forms"
@@ -112,7 +111,21 @@ async def test_view_isolation_is_enforced_both_ways(app: Session) -> None:
         assert await view.frame.evaluate(
             "(() => { try { top.location = 'about:blank'; } catch (e) { return e.name; } })()"
         )
+        # Messages of a frame within, and those that are no requests, change nothing.
+        await view.frame.evaluate("""() => {
+          const inner = document.createElement('iframe');
+          inner.srcdoc = `<script>top.postMessage({jsonrpc: "2.0", method: "ui/open-link", id: 1,
+            params: {url: "https://evil.example/"}}, "*")</scr` + `ipt>`;
+          document.body.append(inner);
+          const jsonrpc = "2.0", odd = [
+            null, 7, "x", [], {}, {jsonrpc: "1.0", method: "ping", id: 1}, {jsonrpc, id: 77, result: {}},
+            {jsonrpc, method: "ping", id: {}}, {jsonrpc, method: "x".repeat(300), id: 2},
+            {jsonrpc, id: 0, result: {tools: []}}, {jsonrpc, method: "ui/initialize", id: 3},
+          ];
+          for (const message of odd) parent.postMessage(message, "*");
+        }""")
         assert (await view.call("echo", {"text": "alive"})).data == {"text": "alive"}
+        assert (await rpc("ping", {}))["result"] == {} and view.requests == requests
         fetched = await view.frame.evaluate("fetch('https://a.example/').then((r) => r.status, String)")
         assert "Failed to fetch" in fetched and any("connect-src" in text for text in view.violations)
 
@@ -139,26 +152,28 @@ async def test_view_requests_follow_users_decisions(app: Session) -> None:
         assert [one.kind for one in view.requests] == ["open-link", "message", "display-mode", "model-context", "size"]
 
 
-async def test_foreign_late_and_duplicate_view_messages_are_ignored(app: Session) -> None:
-    async with app.open_view("board") as view:
-        await view.frame.evaluate("""() => {
-          const inner = document.createElement('iframe');
-          inner.srcdoc = `<script>top.postMessage({jsonrpc: "2.0", method: "ui/open-link", id: 1,
-            params: {url: "https://evil.example/"}}, "*")</scr` + `ipt>`;
-          document.body.append(inner);
-          const jsonrpc = "2.0", odd = [
-            null, 7, "x", [], {}, {jsonrpc: "1.0", method: "ping", id: 1}, {jsonrpc, id: 77, result: {}},
-            {jsonrpc, method: "ping", id: {}}, {jsonrpc, method: "x".repeat(300), id: 2},
-            {jsonrpc, id: 0, result: {tools: []}}, {jsonrpc, method: "ui/initialize", id: 3},
-          ];
-          for (const message of odd) parent.postMessage(message, "*");
-        }""")
-        assert (await view.call("echo", {"text": "a"})).data == {"text": "a"}
-        assert (await view.frame.evaluate("rpc('ping')"))["result"] == {}
-        assert view.requests == ()
+async def test_unknown_timezone_or_locale_is_rejected_by_name(app: Session, browser: Browser) -> None:
+    before = len(browser.playwright.contexts)
+    for name, value in (("timezone", "Nowhere/Else"), ("locale", "no language!")):
+        wrong: dict[str, Any] = {name: value}
+        with pytest.raises(UsageError, match=f"unknown {name} '{value}'"):
+            async with app.open_view("plain", **wrong):
+                pass
+        assert len(browser.playwright.contexts) == before
 
 
-async def test_open_view_rejects_app_without_mcp_server(fixture: Any, browser: Browser, tmp_path: Path) -> None:
-    async with connect(fixture.url, browser=browser, store=tmp_path) as app:
+async def test_open_view_rejects_app_without_mcp_server(app_of: Callable[..., Session]) -> None:
+    async with app_of() as app:
         with pytest.raises(UsageError, match="MCP servers"):
             app.open_view("echo")
+
+
+async def test_document_with_spinner_is_waited_for(browser: Browser) -> None:
+    page = await browser.playwright.new_page()
+    try:
+        await page.set_content("""<style>i { display: block; animation: turn 1s infinite }
+          @keyframes turn { to { rotate: 1turn } }</style><i></i>
+          <script>setTimeout(() => { document.body.textContent = "It failed to load."; }, 800)</script>""")
+        assert not await is_blank(page.main_frame)
+    finally:
+        await page.close()

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.async_api import Route
 
-from tests.support.canned_view import viewing
+from tests.support.canned_view import CannedView, serve_views, viewing
 from tests.support.eventually import eventually
-from tests.support.slow import slow_but
-from transports import Browser, Disconnected, View, connect
+from transports import Browser, Disconnected, Session, View, connect
 from transports.errors import ABPError, CapabilityError, NotAbpApp
 from transports.testing.conformance import Plan, check_app
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_csp_violation_that_view_catches_is_reported_unless_of_a_string(tmp_path: Path, browser: Browser) -> None:
+async def test_violation_that_view_catches_and_answer_that_cannot_leave_it_are_reported(
+    tmp_path: Path, browser: Browser
+) -> None:
     # The first is a library's question whether it may; its answer is an exception, which is caught.
     codes = ('new Function("")', "await WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))")
     caught = "".join(f"try {{ {code}; }} catch (error) {{ show('out', error.name); }}" for code in codes)
-    body = f"start().then(async () => {{ {caught} }});"
+    body = (
+        f"start().then(async () => {{ {caught} }});"
+        + """
+    addEventListener("message", async ({ data }) => {
+      if (data?.method !== "tools/call") return;
+      const folder = await navigator.storage.getDirectory();
+      send({ id: data.id, result: { file: await folder.getFileHandle("a", { create: true }) } });
+    });"""
+    )
     async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
         await eventually(lambda: view.violations)
-        await view.screenshot()  # what the browser reported before it has arrived
-        (violation,) = view.violations
+        with pytest.raises(CapabilityError, match="what another origin may not have"):
+            await view.call("slow", timeout=5)
+        (violation,) = view.violations  # what the browser reported before has arrived
         assert violation.startswith("Compiling or") and "script-src" in violation
 
 
@@ -55,57 +66,31 @@ async def test_sandbox_refusals_are_warnings(tmp_path: Path, whole_browser: Brow
         assert not view.violations
 
 
-async def test_answer_that_only_its_origin_may_have_fails_with_reason(tmp_path: Path, browser: Browser) -> None:
-    body = """start(); addEventListener("message", async ({ data }) => {
-      if (data?.method !== "tools/call") return;
-      const folder = await navigator.storage.getDirectory();
-      send({ id: data.id, result: { file: await folder.getFileHandle("a", { create: true }) } });
-    });"""
+async def test_reloading_view_fails_its_call_and_gets_handshake_and_result_again(
+    tmp_path: Path, browser: Browser
+) -> None:
+    """The second document begins while it loads, the others once they have loaded."""
+    body = """
+      const count = Number(window.name || 0);
+      window.name = count + 1;
+      window.called = () => location.reload();
+      const begin = () => start().then(() => show("out", `document ${count}`));
+      if (count === 1) begin(); else addEventListener("load", () => setTimeout(begin, 50));
+    """
     async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
-        with pytest.raises(CapabilityError, match="what another origin may not have"):
-            await view.call("slow", timeout=5)
-
-
-_RELOADING = """
-start().then(() => {
-  const count = Number(window.name || 0);
-  window.name = count + 1;
-  if (count < TIMES) setTimeout(() => location.reload(), 100); else show("out", `document ${count}`);
-});
-"""
-
-
-@pytest.mark.parametrize("moment", slow_but(["while it loads", "once it has loaded"], "once it has loaded"))
-async def test_reloading_view_gets_handshake_and_result_again(tmp_path: Path, browser: Browser, moment: str) -> None:
-    body = _RELOADING.replace("TIMES", "2")
-    if "once" in moment:
-        body = body.replace(
-            "start()", "new Promise((done) => addEventListener('load', () => setTimeout(done, 50))).then(start)"
-        )
-    async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
+        with pytest.raises(ABPError, match="reloaded or navigated"):
+            await view.call("slow", timeout=30)
+        await view.frame.get_by_text("document 1").wait_for()
+        await view.frame.locator("#result").get_by_text("answer").wait_for()
+        await view.frame.evaluate("() => { setTimeout(() => location.reload()); }")
         await view.frame.get_by_text("document 2").wait_for()
         await view.frame.locator("#result").get_by_text("answer").wait_for()
         await view.update(theme="dark")
         assert view.warnings.count("the view reloaded itself; its handshake was answered again") == 2
 
 
-async def test_call_interrupted_by_reload_fails_with_reason(tmp_path: Path, browser: Browser) -> None:
-    body = "window.called = () => location.reload(); start();"
-    async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
-        with pytest.raises(ABPError, match="reloaded or navigated"):
-            await view.call("slow", timeout=30)
-
-
-@pytest.mark.parametrize(
-    "ways",
-    [
-        ("location.href = 'https://example.invalid/'", "location.reload()"),
-        pytest.param(("location.href = 'about:blank'",), marks=pytest.mark.slow),
-    ],
-    ids=["elsewhere", "blank"],
-)
-async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: Browser, ways: tuple[str, ...]) -> None:
-    target = viewing(tmp_path, "if (!window.name) start();")
+async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: Browser) -> None:
+    ways = ("location.href = 'https://example.invalid/'", "location.href = 'about:blank'", "location.reload()")
 
     async def leave(view: View, away: str) -> None:
         await view.frame.evaluate(f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}")
@@ -114,6 +99,7 @@ async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: B
                 await asyncio.sleep(0.1)
 
     async with AsyncExitStack() as stack:
+        target = viewing(tmp_path, "if (!window.name) start();")
         app = await stack.enter_async_context(connect(target, store="memory:", browser=browser))
         views = [await stack.enter_async_context(app.open_view("go", timeout=6)) for _ in ways]
         await asyncio.gather(*map(leave, views, ways))
@@ -130,170 +116,152 @@ async def _is_refused(view: View) -> bool:
     return False
 
 
-async def test_unreachable_host_is_named_and_not_blamed_on_view(tmp_path: Path, browser: Browser) -> None:
-    body = """
-      const script = document.createElement("script");
-      script.src = "https://cdn.invalid/app.js?key=secret";
-      script.onload = start;
-      document.head.append(script);
-    """
-    target = viewing(tmp_path, body, {"resourceDomains": ["https://cdn.invalid"]})
-    error, report = await asyncio.gather(
-        blank_view_error(target, browser, timeout=6), check_app(target, Plan(timeout=3), browser=browser)
-    )
-    assert re.search(r"script https://cdn\.invalid/app\.js\?… did not load: ", error) and "secret" not in error
-    (judged,) = [outcome for outcome in report.outcomes if outcome.check.id == "APP-100"]
-    assert judged.status == "not-applicable" and "did not load" in str(judged)
+class Blank(NamedTuple):
+    """A view that stays blank, why, and what to do."""
+
+    head: str
+    body: str
+    reason: str
+    remedy: str
+    options: Mapping[str, Any] = {}
 
 
-async def blank_view_error(target: str, browser: Browser, *, timeout: float = 3, **options: Any) -> str:
-    """What opening a view that stays blank raises."""
-    async with connect(target, store="memory:", browser=browser) as app:
-        with pytest.raises(NotAbpApp) as raised:
-            async with app.open_view("go", timeout=timeout, **options):
-                pass
-    return raised.value.message
-
-
-#: By a name: the head and the script of a document, why its view stays blank, and what to do. The first ones are shown
-#: in each run.
+#: By a name. The first ones are shown in each run.
 BLANK = {
-    "script": (
+    "script": Blank(
         '<script src="https://cdn.example/lib.js"></script>',
         "lib.start(); start();",
         "its policy stops it: Loading the script 'https://cdn.example/lib.js' violates",
         "declare https://cdn.example in _meta.ui.csp.resourceDomains of the resource",
     ),
-    "eval": (
+    "eval": Blank(
         "",
         "eval('start()');",
         "its policy stops it: Evaluating a string as JavaScript violates",
         "no declared domain allows it: put it into the document, or do without it",
     ),
-    "own script": (
+    "own-script": Blank(
         '<script type="module" src="/assets/app.js"></script>',
         "",
         "script /assets/app.js is not in the document",
         "put the script into the document, or correct its address",
     ),
-    "error": (
+    "error": Blank(
         '<link rel="stylesheet" href="https://fonts.example/a.css">',
         "try { new Function(''); } catch {} lib.start(); start();",
         "its script failed: ReferenceError: lib is not defined (line ",
         "correct the script",
     ),
-    "half": (
+    "half": Blank(
         "",
         "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: {} });",
         "it asked for its host and did not finish the handshake",
         "send ui/notifications/initialized once the answer to ui/initialize is there",
     ),
-    "fetch": (
+    "unreachable": Blank(
+        '<script src="https://declared.invalid/app.js?key=hidden"></script>',
+        "lib.start(); start();",
+        "script https://declared.invalid/app.js?… did not load: ",
+        "put it into the document, or make its host reachable",
+    ),
+    "page-for-script": Blank(
+        '<script type="module" src="https://page.example/lib.js?v=1"></script>',
+        "lib.start(); start();",
+        "script https://page.example/lib.js?… was answered with a page of HTML",
+        "put the script into the document, or correct its address",
+    ),
+    "strict": Blank(
+        '<script src="https://declared.invalid/lib.js"></script>',
+        "",
+        "its policy stops it: Loading the script 'https://declared.invalid/lib.js' violates",
+        'this policy is for views that declare nothing; csp="declared" grants what the server declares',
+        {"csp": "spec"},
+    ),
+    "missing-script": Blank(
+        '<script type="module" src="https://missing.example/lib.js?v=1"></script>',
+        "lib.start(); start();",
+        "script https://missing.example/lib.js?… was answered with 404",
+        "put the script into the document, or correct its address",
+    ),
+    "fetch": Blank(
         '<link rel="stylesheet" href="https://fonts.example/a.css">',
         "fetch('https://api.example:8443/v1?key=secret').then(start)",
         "its policy stops it: Connecting to 'https://api.example:8443/v1",
         "declare https://api.example:8443 in _meta.ui.csp.connectDomains of the resource",
     ),
-    "this machine": (
+    "this-machine": Blank(
         '<script src="http://127.0.0.1:5173/main.js"></script>',
         "",
         "its policy stops it: Loading the script 'http://127.0.0.1:5173/main.js' violates",
         "http://127.0.0.1:5173 cannot be declared: it is this machine, where views have their own origins; "
         'csp="loose" allows it in tests',
     ),
-    "refused": (
+    "refused": Blank(
         "",
         "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: [] });",
         "its host refused ui/initialize: Expected `object`, got `array` - at `$.appCapabilities`",
         "correct the parameters",
     ),
-    "silent": (
-        '<img src="https://cdn.example/a.png">',
-        "",
-        "it sent no ui/initialize",
-        "connect to the host while the document loads, with the App of the SDK or by hand",
-    ),
-    "no picture": (
-        '<img src="https://declared.invalid/a.png">',
+    "silent": Blank(
+        '<img src="https://cdn.example/a.png"><img src="https://declared.invalid/a.png">',
         "",
         "it sent no ui/initialize",
         "connect to the host while the document loads, with the App of the SDK or by hand",
     ),
 }
+DECLARED = {"resourceDomains": [f"https://{host}" for host in ("declared.invalid", "page.example", "missing.example")]}
+FRAMED = "start().then(() => { document.body.innerHTML = '<iframe src=https://maps.example/a></iframe>'; })"
+
+
+def blank_view(name: str) -> CannedView:
+    return CannedView(BLANK[name].body, DECLARED, BLANK[name].head)
 
 
 @pytest.mark.parametrize(
-    ("names", "judged"),
-    [([*BLANK][:5], ["script"]), pytest.param([*BLANK][5:], ["half"], marks=pytest.mark.slow)],
-    ids=["quick", "slow"],
+    "names", [[*BLANK][:8], pytest.param([*BLANK][8:], marks=pytest.mark.slow)], ids=["quick", "slow"]
 )
-async def test_blank_view_error_names_cause_and_next_step(
-    tmp_path: Path, browser: Browser, names: list[str], judged: list[str]
-) -> None:
+async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browser: Browser, names: list[str]) -> None:
     """All are open at a time, since each does nothing until its time is up."""
 
-    def target_of(name: str) -> str:
-        head, body, _, _ = BLANK[name]
-        (folder := tmp_path / name.replace(" ", "-")).mkdir(exist_ok=True)
-        return viewing(folder, body, {"resourceDomains": ["https://declared.invalid"]}, head=head)
-
-    async def check_view(name: str) -> None:
-        _, _, reason, remedy = BLANK[name]
-        message = await blank_view_error(target_of(name), browser, timeout=15)
-        assert re.search(rf"stayed blank for [\d.]+ s: {re.escape(reason)}", message), message
-        assert message.endswith(f"; {remedy}") and "blocked." not in message, message
-
-    async def check_conformance(name: str) -> None:
-        _, _, reason, remedy = BLANK[name]
-        report = await check_app(target_of(name), Plan(timeout=12), browser=browser)
-        (failed, *_) = [
-            outcome for outcome in report.outcomes if outcome.check.id in ("APP-100", "APP-102") and outcome.fixes
-        ]
-        assert failed.fixes == (remedy,) and f"ui://x/v sent none: {reason}" in failed.findings[0]
-        assert failed.as_dict()["fix"] == remedy
-        assert f"how to fix it: {remedy}".encode() in report.junit().replace(b"&quot;", b'"')
-
-    async with asyncio.TaskGroup() as tasks:
-        for name in names:
-            tasks.create_task(check_view(name))
-        for name in judged:
-            tasks.create_task(check_conformance(name))
-
-
-async def test_view_showing_only_forbidden_frame_names_the_domain(tmp_path: Path, browser: Browser) -> None:
-    body = "start().then(() => { document.body.innerHTML = '<iframe src=https://maps.example/a></iframe>'; })"
-    report = await check_app(viewing(tmp_path, body), Plan(timeout=1.5), browser=browser)
-    (policy,) = [outcome for outcome in report.outcomes if outcome.check.id == "view.policy"]
-    assert policy.fixes == ("declare https://maps.example in _meta.ui.csp.frameDomains of the resource",)
-
-
-async def test_error_names_spec_csp_when_declared_domain_is_blocked(tmp_path: Path, browser: Browser) -> None:
-    head = '<script src="https://cdn.example/lib.js"></script>'
-    target = viewing(tmp_path, "", {"resourceDomains": ["https://cdn.example"]}, head=head)
-    message = await blank_view_error(target, browser, csp="spec")
-    assert '; this policy is for views that declare nothing; csp="declared" grants' in message
-
-
-@pytest.mark.parametrize(
-    ("status", "answered"), slow_but([(404, "404"), (200, "a page of HTML")], (200, "a page of HTML"))
-)
-async def test_script_answered_with_wrong_content_is_named(
-    tmp_path: Path, browser: Browser, status: int, answered: str
-) -> None:
-    head = '<script type="module" src="https://cdn.example/lib.js?v=1"></script>'
-    target = viewing(tmp_path, "lib.start(); start();", {"resourceDomains": ["https://cdn.example"]}, head=head)
-
     async def answer(route: Route) -> None:
+        status = 404 if "missing" in route.request.url else 200
         await route.fulfill(status=status, body="<p>The start page", content_type="text/html")
 
+    async def check_view(app: Session, name: str) -> None:
+        _, _, reason, remedy, options = BLANK[name]
+        with pytest.raises(NotAbpApp) as raised:
+            async with app.open_view(name, timeout=15, **options):
+                pass
+        message = raised.value.message
+        assert re.search(rf"stayed blank for [\d.]+ s: {re.escape(reason)}", message), message
+        assert message.endswith(f"; {remedy}") and "blocked." not in message and "hidden" not in message, message
+
+    target = serve_views(tmp_path, {name: blank_view(name) for name in names})
     async with await browser.playwright.new_context() as context:
-        await context.route("https://cdn.example/**", answer)
-        async with connect(target, context=context, store="memory:") as app:
-            with pytest.raises(NotAbpApp) as raised:
-                async with app.open_view("go", timeout=8):
-                    pass
-    fault = f"script https://cdn.example/lib.js?… was answered with {answered}; put the script into the document"
-    assert fault in raised.value.message
+        await context.route(re.compile(r"^https://\w+\.example/lib\.js\?v=1"), answer)
+        async with connect(target, context=context, store="memory:") as app, asyncio.TaskGroup() as tasks:
+            for name in names:
+                tasks.create_task(check_view(app, name))
+
+
+async def test_conformance_report_says_how_to_fix_a_view_unless_a_host_is_unreachable(
+    tmp_path: Path, browser: Browser
+) -> None:
+    (other := tmp_path / "other").mkdir()
+    faulty = serve_views(tmp_path, {"script": blank_view("script"), "framed": CannedView(FRAMED)})
+    unreachable = serve_views(other, {"unreachable": blank_view("unreachable")})
+    report, excused = await asyncio.gather(
+        *(check_app(target, Plan(timeout=3), browser=browser) for target in (faulty, unreachable))
+    )
+    outcomes = {outcome.check.id: outcome for outcome in report.outcomes}
+    _, _, reason, remedy, _ = BLANK["script"]
+    failed = outcomes["APP-100"]
+    assert failed.fixes == (remedy,) and f"ui://x/script sent none: {reason}" in failed.findings[0]
+    assert failed.as_dict()["fix"] == remedy
+    assert f"how to fix it: {remedy}".encode() in report.junit().replace(b"&quot;", b'"')
+    assert "declare https://maps.example in _meta.ui.csp.frameDomains of the resource" in outcomes["view.policy"].fixes
+    (judged,) = [outcome for outcome in excused.outcomes if outcome.check.id == "APP-100"]
+    assert judged.status == "not-applicable" and "did not load" in str(judged)
 
 
 @pytest.mark.slow

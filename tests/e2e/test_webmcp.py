@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Error as PlaywrightError, TimeoutError as PlaywrightTimeout
 
-from tests.benchmarks.measure import MB, Growth
 from tests.mcp_official.node import packages
 from tests.support.eventually import eventually
 from transports import (
@@ -91,20 +90,6 @@ async def test_webmcp_files_arrive_complete_in_every_form(shared: Session) -> No
     url = (await shared.call("record")).data["url"]  # type: ignore[call-overload,index]
     with pytest.raises(Exception, match="fetch"):
         await shared.transport.page.evaluate("url => fetch(url)", url)  # type: ignore[attr-defined]
-
-
-@pytest.mark.slow
-async def test_large_files_stay_out_of_messages_and_memory(cases: Open) -> None:
-    async with cases() as app:
-        await app.call("bytes", {"size": 2 << 20})
-        with Growth() as growth:
-            for name, field, params in (("bytes", "document", {}), ("file", "file", {"as": "blobUrl"})):
-                ref = (await app.call(name, {"size": 50 * MB, **params}, timeout=60)).artifacts[field]
-                assert ref.size_bytes == 50 * MB and app.transport.rungs["stream"] == app.transport.rungs["slices"] == 0
-        assert ref.sha256 == hashlib.sha256((bytes(range(251)) * (50 * MB // 251 + 1))[: 50 * MB]).hexdigest()
-        assert growth.peak["python"] + growth.peak["driver"] < 40 * MB, growth.peak
-        with pytest.raises(SizeMismatch):
-            await app.call("file", {"as": "blobUrl", "size": 12 * MB, "declared": 12 * MB + 1}, timeout=60)
 
 
 @pytest.mark.slow

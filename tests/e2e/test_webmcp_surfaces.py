@@ -1,26 +1,20 @@
-"""Pages with WebMCP tools behind everything that takes an app: recordings, gallery, bridge, command line."""
+"""Pages with WebMCP tools behind what takes an app: recordings, browsers without CDP, the conformance check."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Route
 
 from tests.e2e.test_browsers import NO_CDP
-from tests.e2e.visits import card, run, visiting
 from tests.support.eventually import eventually
-from tests.support.gallery import open_gallery
-from tests.support.mcp_clients import files_of
 from tests.support.pages import reach_without_cdp
-from transports import Browser, CapabilitiesChanged, PlaywrightTransport, Session, WebMcpTransport, connect
-from transports.artifacts import open_store
+from transports import Browser, CapabilitiesChanged, Session, WebMcpTransport, connect
 from transports.errors import ABPError, CallTimeout, CapabilityError, NotAbpApp, OutcomeUnknown
 from transports.testing.conformance import Plan, check_app
 from webapp_fixture import Fixture
@@ -70,6 +64,7 @@ async def test_tool_side_effects_belong_to_its_call(
             assert f"copied in {name}".encode() in contents(framed).values()
 
 
+@pytest.mark.slow
 async def test_recording_replays_tools_files_failures_and_changes(
     fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
@@ -115,51 +110,6 @@ async def test_recording_replays_tools_files_failures_and_changes(
         assert await outcomes(app) == recorded
 
 
-@pytest.mark.slow
-async def test_gallery_has_forms_for_webmcp_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
-    page_with_tools = replace(fixture, url=fixture.url + "webmcp/cases")
-    async with (
-        open_gallery(tmp_path, browser, page_with_tools) as gallery,
-        visiting(gallery, browser) as page,
-    ):
-        (app,) = (await gallery.ask("GET", "apps"))["apps"]
-        assert app["transport"] == "webmcp" and app["name"] == "WebMCP cases"
-        work = await run(page, "file")
-        await work.get_by_label("as", exact=True).fill("blobUrl")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-        await expect(work.get_by_role("link", name="case.bin")).to_be_visible()
-        work = await run(page, "subscribe")  # a form of the page, with its own required field
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_label("address")).to_be_focused()
-        await work.get_by_label("address").fill("a@b.example")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-        work = await run(page, "order")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text(re.compile("waits for a person"))).to_be_visible()
-        work = await run(page, "take")  # a file in the form that the schema asks for
-        await work.get_by_label("Local file for text").set_input_files(
-            {"name": "local.bin", "mimeType": "application/octet-stream", "buffer": b"abc"}
-        )
-        await expect(work.locator("select").first).to_contain_text("local.bin")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-        work = await run(page, "toggle")
-        later = page.locator(".capability .name", has_text="later")
-        for there in (1, 0):
-            await work.get_by_role("button", name="Run").click()
-            await expect(later).to_have_count(there)
-        work = await run(page, "wait")
-        await work.get_by_role("button", name="Run").click()
-        await work.get_by_role("button", name="Cancel").click()
-        await expect(work.get_by_text("– Cancelled")).to_be_visible()
-        aborted = (await gallery.call("record"))["id"]
-        assert "aborted" in json.dumps(await gallery.ask("GET", f"calls/{aborted}"))
-        await page.get_by_role("link", name="Artifacts").click()
-        await expect(card(page, "case.bin")).to_be_visible()
-
-
 @pytest.fixture(params=NO_CDP)
 def without_cdp(request: pytest.FixtureRequest, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> Browser:
     """A browser whose pages are reached by Playwright's own API."""
@@ -176,11 +126,9 @@ async def test_polyfill_tools_need_no_cdp(
     context = await without_cdp.playwright.new_context()
     try:
         await context.add_init_script(WITHOUT)
-        for kind, transport in ((PlaywrightTransport, "auto"), (WebMcpTransport, "webmcp")):
-            blank = fixture.url + "static/blank.html"
-            with monkeypatch.context() as patch, pytest.raises(NotAbpApp, match="no WebMCP"):
-                patch.setattr(kind, "_default_grace", 0.3)
-                await connect(blank, context=context, transport=transport, store=tmp_path)
+        with monkeypatch.context() as patch, pytest.raises(NotAbpApp, match="no WebMCP"):
+            patch.setattr(WebMcpTransport, "_default_grace", 0.3)
+            await connect(fixture.url + "static/blank.html", context=context, transport="webmcp", store=tmp_path)
         await context.route("**/static/webmcp/*.js", with_polyfill)
         async with connect(fixture.url + "webmcp/cases", context=context, store=tmp_path) as app:
             assert app.transport.name == "webmcp" and app.transport._agent.channel.cdp is None  # type: ignore[attr-defined]
@@ -200,26 +148,6 @@ async def test_polyfill_tools_need_no_cdp(
             assert (await app.call("echo", {"text": "again"})).data == {"text": "again", "by": "top"}
     finally:
         await context.close()
-
-
-async def test_bridge_drives_webmcp_pages(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    from mcp import Client
-
-    from transports.surfaces.mcp._bridge import Bridge
-    from transports.surfaces.mcp._options import Options
-
-    def opens(target: str, **options: Any) -> Session:
-        return connect(target, browser=browser, **options)
-
-    bridge = Bridge(Options(apps=(fixture.url + "webmcp/cases",)), open_store(tmp_path), connect=opens)
-    async with Client(bridge.server) as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert {"abp_echo", "abp_file", "abp_subscribe"} <= names
-        answer = await client.call_tool("abp_file", {"as": "blobUrl"})
-        (artifact,) = files_of(answer.structured_content)
-        assert (artifact["size_bytes"], Path(artifact["path"]).name) == (1000, "case.bin")
-        assert any(block.type == "resource_link" for block in answer.content)
 
 
 @pytest.mark.slow

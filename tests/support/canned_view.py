@@ -1,9 +1,11 @@
-"""A server whose tool has a view, written by hand: the view speaks MCP Apps and does what a test says."""
+"""A server whose tools have views, written by hand: they speak MCP Apps and do what a test says."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.mcp_servers import FOLDER
@@ -32,26 +34,41 @@ const start = async () => {
 """
 
 
-def viewing(folder: Path, body: str, csp: dict[str, object] | None = None, *, head: str = "") -> str:
-    """The target of a server whose tool ``go`` has a view with this script."""
-    html = f'<!doctype html>{head}<p id="result"></p><p id="out"></p><script>{_SCRIPT}{body}</script>'
+@dataclass(frozen=True, slots=True)
+class CannedView:
+    """The script of a view, the domains that it declares, and what comes before."""
+
+    body: str = ""
+    csp: Mapping[str, object] = field(default_factory=dict)
+    head: str = ""
+
+    def document(self, uri: str) -> dict[str, object]:
+        html = f'<!doctype html>{self.head}<p id="result"></p><p id="out"></p><script>{_SCRIPT}{self.body}</script>'
+        meta = {"ui": {"csp": self.csp}}
+        return {"uri": uri, "mimeType": "text/html;profile=mcp-app", "text": html, "_meta": meta}
+
+
+def serve_views(folder: Path, views: Mapping[str, CannedView]) -> str:
+    """The target of a server that has a tool for each view, by the name of the tool."""
+    uris = {name: f"ui://x/{name}" for name in views}
     answers = {
         "initialize": {
             "protocolVersion": "2025-06-18",
             "capabilities": {"tools": {}, "resources": {}},
             "serverInfo": {"name": "canned", "version": "1"},
         },
-        "tools": [{"name": "go", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": "ui://x/v"}}}],
-        "results": {"go": {"content": [{"type": "text", "text": "answer"}]}},
-        "documents": {
-            "ui://x/v": {
-                "uri": "ui://x/v",
-                "mimeType": "text/html;profile=mcp-app",
-                "text": html,
-                "_meta": {"ui": {"csp": csp or {}}},
-            }
-        },
+        "tools": [
+            {"name": name, "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": uri}}}
+            for name, uri in uris.items()
+        ],
+        "results": {name: {"content": [{"type": "text", "text": "answer"}]} for name in views},
+        "documents": {uri: views[name].document(uri) for name, uri in uris.items()},
     }
     file = folder / "said.json"
     file.write_text(json.dumps(answers))
     return f"mcp+stdio:{sys.executable} -S -I {FOLDER / 'canned.py'} {file}"
+
+
+def viewing(folder: Path, body: str, *, head: str = "") -> str:
+    """The target of a server whose tool ``go`` has a view with this script."""
+    return serve_views(folder, {"go": CannedView(body, head=head)})

@@ -37,6 +37,7 @@ class Gallery:
 
     served: Served
     http: aiohttp.ClientSession
+    folder: Path
     app: str = ""
 
     @property
@@ -107,7 +108,7 @@ async def open_gallery(
         elif memory:
             app = (await served.apps.connect("memory:", {})).key
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
-            yield Gallery(served, http, app)
+            yield Gallery(served, http, folder, app)
 
 
 def tone(seconds: float = 1.0, rate: int = 8000) -> bytes:
