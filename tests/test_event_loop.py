@@ -230,6 +230,7 @@ def test_schemas() -> None:
     assert {kind: took for kind, took in taken.items() if took >= BOUND} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.load
 def test_describing_hostile_metadata_is_fast() -> None:
     meter = Meter(1)

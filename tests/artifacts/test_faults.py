@@ -25,7 +25,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.support.clock import Clock
 from tests.support.limits import change_limits
-from tests.support.local_store import PDF, inner, visible
+from tests.support.local_store import PDF, inner
 from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS, environment
 from tests.support.slow import slow_but
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
@@ -207,40 +207,6 @@ async def test_fsck_names_each_problem(store: LocalStore, root: Path, tmp_path: 
     assert await store.get(good.id) == b"3"
 
 
-WRITERS_AND_EVICTERS = """
-import asyncio, os, sys
-from pathlib import Path
-from transports.artifacts import LocalStore, Retention, Scope
-from transports.errors import ArtifactNotFound
-pids = []
-for number in range(4):
-    if not (pid := os.fork()):
-        async def main():
-            store = LocalStore(Path(sys.argv[1]), retention=Retention(max_artifacts_per_session=5))
-            view = store.scoped(Scope(session="shared"))
-            for turn in range(30):
-                ref = await view.put_bytes(b"%d" % turn * 1000, namespace=f"p{number}")
-                try:
-                    assert await view.get(ref) == b"%d" % turn * 1000
-                except ArtifactNotFound:
-                    pass  # another process needed the room
-        asyncio.run(main())
-        os._exit(0)
-    pids.append(pid)
-print([os.waitpid(pid, 0)[1] for pid in pids])
-"""
-
-
-@pytest.mark.slow
-def test_concurrently_evicting_processes_leave_consistent_store(store: LocalStore, root: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", WRITERS_AND_EVICTERS, str(root)], capture_output=True, timeout=60)
-    assert done.stdout == b"[0, 0, 0, 0]\n", done.stderr.decode()
-    left = asyncio.run(store.list())
-    assert 1 <= len(left) <= 5 + 3  # each of the others may have been on its way
-    assert sorted(visible(root)) == sorted(ref.filename for ref in left)
-    assert asyncio.run(store.fsck()).problems == ()
-
-
 # --- the object store -------------------------------------------------------------------------------------------------
 
 
@@ -278,8 +244,8 @@ async def test_bucket_has_documented_layout(bucket: str, object_server: SeaweedF
 
 
 @pytest.mark.fault(46)
-async def test_unreadable_bucket_metadata_is_reported_and_healed(bucket: str, object_server: SeaweedFS) -> None:
-    store = ObjectStore(bucket)
+async def test_unreadable_bucket_metadata_is_reported_and_healed(memory_bucket: str) -> None:
+    store = ObjectStore(memory_bucket)
     good, bad = await store.put_bytes(b"good"), await store.put_bytes(b"bad")
     await store._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
     assert await store.list() == [good]
@@ -297,8 +263,8 @@ async def test_unreadable_bucket_metadata_is_reported_and_healed(bucket: str, ob
     (told,) = (await store.fsck(repair=True)).problems
     assert "quarantine" in told.message and (await store.fsck()).problems == ()
     assert await store.list() == [good] and await store.get(good.id) == b"good"
-    assert f"quarantine/{bad.id}.json" in below(object_server, bucket)
-    assert len([one for one in below(object_server, bucket) if one.startswith("content/")]) == 1
+    assert f"quarantine/{bad.id}.json" in [one.key async for one in store._bucket.list("quarantine/")]
+    assert len([one async for one in store._bucket.list("content/")]) == 1
     with later(25 * HOUR):
         assert {one.kind for one in await store.gc()} == {"quarantine"}
 
@@ -403,6 +369,7 @@ async def test_interrupted_download_resumes_where_it_stopped(
             await store.get(ref.id)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(47)
 async def test_corruption_in_transit_and_in_bucket_is_detected(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
@@ -437,15 +404,6 @@ async def test_corruption_in_transit_and_in_bucket_is_detected(
 
 
 @pytest.mark.slow
-async def test_truncated_content_raises_corrupt(bucket: str, object_server: SeaweedFS) -> None:
-    store = ObjectStore(bucket)
-    ref = await store.put_bytes(b"A" * 5000)
-    (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))
-    overwrite(object_server, bucket, content, b"A" * 4000)
-    with pytest.raises(Corrupt):
-        await store.get(ref.id)
-
-
 @pytest.mark.fault(48)
 async def test_wrong_credentials_or_bucket_raise_store_unavailable(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
@@ -467,8 +425,8 @@ async def test_wrong_credentials_or_bucket_raise_store_unavailable(
 
 
 @pytest.mark.fault(48)
-async def test_overloaded_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([(503, "SlowDown")] * 6 + [(404, "NoSuchKey")])
+async def test_overloaded_server_is_asked_again_and_one_that_refuses_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([(503, "SlowDown")] * 6 + [(404, "NoSuchKey"), (403, "SignatureDoesNotMatch")])
 
     async def answer(_: web.Request) -> web.Response:
         status, code = next(answers)
@@ -479,8 +437,12 @@ async def test_overloaded_server_is_asked_again(monkeypatch: pytest.MonkeyPatch)
     async with TestServer(app) as server:
         for name, value in environment(f"http://127.0.0.1:{server.port}").items():
             monkeypatch.setenv(name, value)
+        store = ObjectStore(f"s3://{BUCKET}/x")
         with pytest.raises(ArtifactNotFound):
-            await ObjectStore(f"s3://{BUCKET}/x").stat("a_0123456789ab")
+            await store.stat("a_0123456789ab")
+        with pytest.raises(StoreUnavailable, match="AWS_SECRET_ACCESS_KEY") as refused:
+            await store.stat("a_0123456789ab")
+    assert not refused.value.retryable and refused.value.details["reason"] == "SignatureDoesNotMatch"
     assert not [*answers]
 
 
@@ -528,8 +490,8 @@ async def test_killed_uploads_leave_no_partial_artifacts(bucket: str, object_ser
     assert below(object_server, bucket) == []
 
 
-async def test_machines_share_a_bucket_prefix(bucket: str) -> None:
-    one, two = ObjectStore(bucket), ObjectStore(bucket, retention=Retention(max_artifacts_per_session=2))
+async def test_machines_share_a_bucket_prefix(memory_bucket: str) -> None:
+    one, two = ObjectStore(memory_bucket), ObjectStore(memory_bucket, retention=Retention(max_artifacts_per_session=2))
     first = await one.scoped(Scope(session="s")).put_bytes(b"1")
     assert await two.list() == [first]
     await one.scoped(Scope(session="s")).put_bytes(b"1", filename="renamed.txt")

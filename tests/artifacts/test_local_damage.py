@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import subprocess
-import sys
 import tempfile
 from contextlib import aclosing
 from pathlib import Path
@@ -112,26 +111,6 @@ async def test_default_folder_of_another_user_is_not_used(
             await store.put_bytes(PDF)
         with pytest.raises(StoreError, match="belongs to nobody"):
             await store.list()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
-def test_users_of_one_machine_get_separate_default_folders() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
-        top = Path(folder)
-        top.chmod(0o1777)
-        asyncio.run(LocalStore(top / "abp-mcp-bridge").put_bytes(PDF))
-        as_nobody = AS_NOBODY.replace("LocalStore(Path(place))", "LocalStore(None)")
-        code = as_nobody.replace("import asyncio", f"import tempfile; tempfile.tempdir = {folder!r}\nimport asyncio")
-        done = subprocess.run(
-            [sys.executable, "-c", code, "default"], capture_output=True, text=True, check=True, timeout=60
-        )
-        assert (top / "abp-mcp-bridge-nobody" / "x.txt").read_bytes() == b"x"
-        assert done.stdout == "" and done.stderr.count("\n") == 1
-        assert f"{top}/abp-mcp-bridge belongs to root; files go to {top}/abp-mcp-bridge-nobody" in done.stderr
-        for mode in (0o700, 0o777):
-            (top / "abp-mcp-bridge").chmod(mode)
-            assert "make the folder writable, or name another folder" in run_script(AS_NOBODY, top / "abp-mcp-bridge")
 
 
 # --- disks that refuse -----------------------------------------------------------------------------------------------
@@ -240,42 +219,6 @@ def test_folder_without_permission_raises_and_changes_nothing() -> None:
         for line, place in zip(printed, places, strict=True):
             assert line.startswith("EACCES STORE_ERROR ") and "ABP_OUTPUT_DIR" in line and str(place.parent) in line
         assert files() == before
-
-
-OUT_OF_FILES = """
-import asyncio, os, resource, sys
-from pathlib import Path
-from transports.artifacts import LocalStore
-from transports.errors import StoreError
-async def main():
-    store = LocalStore(Path(sys.argv[1]))
-    await store.put_bytes(b"first", filename="first.txt")
-    os.close(base := os.dup(0))  # the lowest that is free
-    failures = 0
-    for room in range(0, 20):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (base + room, 4096))
-        try:
-            await store.put_bytes(b"second", filename="second.txt")
-            break
-        except StoreError as error:
-            assert error.details["errno"] == "EMFILE" and error.retryable, error
-            failures += 1
-            assert [ref.filename for ref in await LocalStoreWithFiles(store)] == ["first.txt"]
-            assert sorted(os.listdir(store.root)) == [".abp", "first.txt"], os.listdir(store.root)
-    assert failures > 5
-    print(sorted(os.listdir(store.root)), len(await store.list()))
-async def LocalStoreWithFiles(store):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-    return await store.list()
-asyncio.run(main())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.fault(40)
-def test_exhausted_file_descriptors_leave_no_staging_files(root: Path) -> None:
-    assert run_script(OUT_OF_FILES, root) == "['.abp', 'first.txt', 'second.txt'] 2\n"
-    assert inner(root, "staging") == []
 
 
 def fail_sync(monkeypatch: pytest.MonkeyPatch, step: int) -> None:

@@ -96,6 +96,7 @@ async def test_jobs_are_filtered_by_state_code_and_text_in_pages(place: str) -> 
         await view.aclose()
 
 
+@pytest.mark.slow
 async def test_run_view_query_cost_is_independent_of_run_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,21 +154,3 @@ async def test_unsupported_evidence_is_rejected_on_open(tmp_path: Path) -> None:
         async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=Evidence(video=True, har=True)):
             pass
     assert page.stopped.count("stop_har") == page.stopped.count("har")
-
-
-async def test_truncated_console_reports_omitted_line_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def chatter(params: Mapping[str, object], call: Call) -> object:
-        for number in range(5):
-            await call.notify("log", {"text": f"{number}" * 20})
-        return {}
-
-    monkeypatch.setattr("transports.playwright._evidence_kinds._MAX_LINES", 2)
-    for module in ("playwright._evidence_kinds", "session._call_evidence"):
-        monkeypatch.setattr(f"transports.{module}.MAX_CHARS", 20)
-    store = open_store("memory:")
-    app_transport = MemoryTransport({"chatter": chatter})
-    async with connect("memory:", transport=app_transport, store=store, evidence=Evidence(console=True)) as app:
-        result = await app.call("chatter")
-        first, second, rest = (await store.get(result.evidence["console"])).decode().splitlines()
-    assert first.endswith('log: {"text": "00000…') and second.endswith('log: {"text": "11111…')
-    assert rest == "… and 3 more lines, which were not kept"

@@ -16,12 +16,12 @@ from PIL import Image
 from playwright.async_api import Browser
 
 from tests.support.rows import each_row
-from tests.support.slow import slow_but
 from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, content, open_app, picture, png_size
 from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, digest, generate
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
+#: What the app answers over its socket is tested in test_websocket.py, and tests of sessions open the page.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser, pytest.mark.slow]
 
 
 async def test_session_is_initialized_once_and_ends_with_shutdown(browser: Browser, fixture: Fixture) -> None:
@@ -257,9 +257,7 @@ async def test_tone_and_gzip(app: App) -> None:
     assert packed["originalSize"] == 800
 
 
-@pytest.mark.parametrize(
-    "size", slow_but([0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, 40_000_001], 7, (1 << 20) + 3)
-)
+@pytest.mark.parametrize("size", [0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, 40_000_001])
 async def test_python_and_page_generators_agree(app: App, size: int) -> None:
     for seed in (0, 7, 0x9E3779B9, 0xFFFFFFFF)[: 1 if size > 1 << 22 else 4 if size < 1 << 19 else 2]:
         form = "blob" if size > 1 << 22 else "buffer"
@@ -297,8 +295,7 @@ async def test_base64_fallback_works_without_browser_support(app: App) -> None:
     assert lengths == sizes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strict", slow_but([False, True], False))
+@pytest.mark.parametrize("strict", [False, True])
 async def test_only_the_document_is_printed(browser: Browser, fixture: Fixture, strict: bool) -> None:
     app = await open_app(browser, fixture.strict_url if strict else fixture.url)
     await app.page.evaluate("() => { window.print = () => { window.printed = (window.printed ?? 0) + 1; }; }")

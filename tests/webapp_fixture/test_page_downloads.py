@@ -11,7 +11,7 @@ import pytest
 from tests.webapp_fixture.page import App
 from webapp_fixture import Fixture, generate, serve
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def fetch(http: aiohttp.ClientSession, url: str, **headers: str) -> tuple[int, Any, bytes]:
@@ -48,6 +48,7 @@ async def test_ranges(http: aiohttp.ClientSession, fixture: Fixture) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.browser
 async def test_download_urls_require_cookie_and_expire(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
     file = (await app.data("file.generate", bytes=10, auth="cookie", **{"as": "url"}))["file"]
     assert file["downloadUrl"].startswith("/downloads/") and "auth" not in file
