@@ -15,6 +15,7 @@ from aiohttp import web
 from playwright.async_api import Page
 
 from tests.support.pdf import pages_of, text_of
+from tests.support.rows import each_row
 from tests.support.slow import slow_but
 from transports import Browser, Disconnected, PostMessageTransport, Session, UsageError, connect
 from transports.errors import ConnectFailed, NotAbpApp
@@ -63,7 +64,7 @@ async def test_app_buffer_is_transferred_and_unknown_messages_log_one_short_warn
         assert app.transport.server_address == ("127.0.0.1", urlsplit(fixture.embed_url).port)
         sandbox = await page_of(app).locator("iframe").get_attribute("sandbox")
         assert sandbox is not None and "allow-top-navigation" not in sandbox and "allow-modals" not in sandbox
-        for size in (1000, 300_000, 8 * MB):
+        for size in (1000, 300_000, 3 * MB):
             result = await app.call("file.generate", {"bytes": size, "seed": 5})
             assert result.artifacts["file"].sha256 == digest(size, 5)
             answered = await data_of(app, "app.record")
@@ -82,8 +83,8 @@ async def test_strict_csp_and_sandbox_do_not_block_file_transfer(
     """The content is taken out of the harness page, which the app's policy and sandbox do not concern."""
     sandbox = "allow-scripts allow-same-origin"
     async with embedded(f"{fixture.embed_url}/strict", sandbox=sandbox) as app:
-        ref = (await app.call("file.generate", {"megabytes": 20, "seed": 2, "as": way})).artifacts["file"]
-        assert ref.sha256 == digest(20 * MB, 2)
+        ref = (await app.call("file.generate", {"megabytes": 3, "seed": 2, "as": way})).artifacts["file"]
+        assert ref.sha256 == digest(3 * MB, 2)
         assert transport_of(app).rungs == {"download": 1, "stream": 0, "slices": 0}
 
 
@@ -110,6 +111,7 @@ async def test_messages_from_other_windows_do_not_answer_calls(fixture: Fixture,
     assert not [text for text in heard if "forged" in text]
 
 
+@pytest.mark.slow
 @pytest.mark.fault(11)
 async def test_same_origin_window_is_not_treated_as_app(fixture: Fixture, embedded: Embedded) -> None:
     """Two popups: one of the app's origin, one of another; both shout at the harness for as long as the call runs."""
@@ -201,7 +203,9 @@ async def odd() -> AsyncIterator[str]:
 
 @pytest.mark.fault(11)
 async def test_malformed_and_foreign_app_messages_are_counted_and_ignored(embedded: Embedded, odd: str) -> None:
-    async with embedded(f"{odd}/") as app:
+    async with embedded(f"{odd}/", sandbox=None, allow="fullscreen") as app:
+        frame = page_of(app).locator("iframe")
+        assert [await frame.get_attribute(name) for name in ("sandbox", "allow")] == [None, "fullscreen"]
         for _ in range(2):
             assert await data_of(app, "echo") == "right"
         async with asyncio.timeout(30):
@@ -213,32 +217,34 @@ async def test_malformed_and_foreign_app_messages_are_counted_and_ignored(embedd
         assert counts["delivered"] == 3
 
 
-@pytest.mark.parametrize("query", ["late", "slow"])
-async def test_unanswered_initialize_is_repeated_and_slow_one_is_awaited(
-    embedded: Embedded, odd: str, query: str
-) -> None:
-    async with embedded(f"{odd}/?{query}") as app:
-        assert app.info.name == "Odd"
+async def test_unanswered_initialize_is_repeated_and_slow_one_is_awaited(embedded: Embedded, odd: str) -> None:
+    async with embedded(f"{odd}/?late") as late, embedded(f"{odd}/?slow") as slow:
+        assert late.info.name == slow.info.name == "Odd"
 
 
 # --- apps that are gone, or never there -------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(10)
-@pytest.mark.parametrize("how", [*(pytest.param(how, marks=pytest.mark.slow) for how in ("href", "reload")), "away"])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["href", "reload"])
 async def test_app_navigating_during_call_fails_it_and_is_reembedded(embedded: Embedded, how: str) -> None:
     async with embedded() as app:
-        with pytest.raises(Disconnected, match="navigated or reloaded"):
-            await app.call("fault.navigate", {"how": how}, timeout=10)
-        assert (await app.call("file.list", timeout=10)).artifacts
+        await check_navigation(app, how)
 
 
-async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
+async def check_navigation(app: Session, how: str) -> None:
+    with pytest.raises(Disconnected, match="navigated or reloaded"):
+        await app.call("fault.navigate", {"how": how}, timeout=10)
+    assert (await app.call("file.list", timeout=10)).artifacts
+
+
+async def test_app_leaving_its_frame_and_removed_frame_fail_calls_and_are_reembedded(embedded: Embedded) -> None:
     async with embedded() as app:
-        page = page_of(app)
+        await check_navigation(app, "away")
         call = asyncio.ensure_future(app.call("fault.never", timeout=20))
         await asyncio.sleep(0.2)
-        await page.evaluate("document.querySelector('iframe').remove()")
+        await page_of(app).evaluate("document.querySelector('iframe').remove()")
         started = time.monotonic()
         with pytest.raises(Disconnected):
             await call
@@ -267,36 +273,31 @@ async def test_a_crashed_frame_process_fails_its_calls(
         assert (await app.call("file.list", timeout=10)).artifacts
 
 
-@pytest.mark.parametrize(
-    ("path", "reason"),
-    [("denied", r"X-Frame-Options: DENY"), ("ancestors", r"frame-ancestors 'none'")],
-)
-async def test_unframeable_app_raises_with_its_policy(
-    fixture: Fixture, embedded: Embedded, path: str, reason: str
+async def test_app_that_cannot_be_embedded_raises_with_reason_at_once(
+    fixture: Fixture, embedded: Embedded, odd: str
 ) -> None:
-    with pytest.raises(ConnectFailed, match=rf"refuses to be embedded \({reason}\).*transport='playwright'"):
-        await embedded(f"{fixture.embed_url}/{path}")
-
-
-@pytest.mark.parametrize("harness", slow_but(["same", "other"], "same"))
-async def test_redirect_to_unframeable_page_is_reported_at_once(embedded: Embedded, odd: str, harness: str) -> None:
     """Not when the time for the app's answer is up, as an app that answers nothing."""
-    refusal = r"/leads: it leads to [^ ]*/refused: it refuses to be embedded \(X-Frame-Options: DENY\)"
-    with pytest.raises(ConnectFailed, match=refusal):
-        await embedded(f"{odd}/leads", harness=harness)
+    refuses = "refuses to be embedded"
+    reasons = {
+        f"{fixture.embed_url}/denied": rf"{refuses} \(X-Frame-Options: DENY\).*transport='playwright'",
+        f"{fixture.embed_url}/ancestors": rf"{refuses} \(frame-ancestors 'none'\).*transport='playwright'",
+        f"{odd}/leads": rf"/leads: it leads to [^ ]*/refused: it {refuses} \(X-Frame-Options: DENY\)",
+        f"{odd}/nothing": "the server answers 204 No Content",
+        f"{odd}/download": "the address is a download",
+        "http://127.0.0.1:3/": "start the app or correct the address",
+    }
+
+    async def check(url: str, reason: str) -> None:
+        with pytest.raises(ConnectFailed, match=reason):
+            await embedded(url)
+
+    await asyncio.gather(*(check(*row) for row in reasons.items()))
 
 
-async def test_unembeddable_address_raises_with_reason(embedded: Embedded, unused: int = 3) -> None:
-    with pytest.raises(ConnectFailed, match="start the app or correct the address"):
-        await embedded(f"http://127.0.0.1:{unused}/")
-
-
-@pytest.mark.parametrize(
-    ("path", "reason"), [("/nothing", "the server answers 204 No Content"), ("/download", "the address is a download")]
-)
-async def test_address_without_page_raises_with_reason(embedded: Embedded, odd: str, path: str, reason: str) -> None:
-    with pytest.raises(ConnectFailed, match=reason):
-        await embedded(odd + path)
+@pytest.mark.slow
+async def test_redirect_of_another_harness_to_unframeable_page_is_reported(embedded: Embedded, odd: str) -> None:
+    with pytest.raises(ConnectFailed, match=r"/leads: it leads to [^ ]*/refused: it refuses to be embedded"):
+        await embedded(f"{odd}/leads", harness="other")
 
 
 @pytest.mark.slow
@@ -310,7 +311,7 @@ async def test_silent_server_is_reported_in_time(embedded: Embedded, odd: str) -
 async def test_page_that_answers_no_message_is_not_an_embedded_app(fixture: Fixture, embedded: Embedded) -> None:
     async def check(page: str) -> None:
         with pytest.raises(NotAbpApp, match=r"answered no message .*abp-embed\.js"):
-            await embedded(f"{fixture.url}{page}", timeout=5.0)
+            await embedded(f"{fixture.url}{page}", timeout=2.0)
 
     await asyncio.gather(check(""), check("embed/silent"))  # without the script, and one that says nothing
 
@@ -351,7 +352,7 @@ async def test_app_with_same_site_harness_keeps_cookies_and_shares_process(
         assert 1 + sum(target["url"].startswith(odd) for target in targets["targetInfos"]) == processes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "origin"),
     [
         ("http://127.0.0.1:8000/embed", "http://127.0.0.1:47474"),
@@ -366,7 +367,7 @@ async def test_same_site_harness_is_served_on_another_port(url: str, origin: str
     assert _origin_beside(url) == origin
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "words"),
     [
         *(({"sandbox": word}, "allow-scripts and allow-") for word in ("", "allow-scripts", "allow-same-origin")),
@@ -376,11 +377,3 @@ async def test_same_site_harness_is_served_on_another_port(url: str, origin: str
 async def test_invalid_postmessage_options_are_rejected(options: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         PostMessageTransport("http://127.0.0.1:8000/", **options)
-
-
-async def test_sandbox_and_allow_are_set_on_iframe(embedded: Embedded) -> None:
-    async with embedded(sandbox=None, allow="fullscreen") as app:
-        page = page_of(app)
-        frame = page.locator("iframe")
-        assert await frame.get_attribute("sandbox") is None
-        assert await frame.get_attribute("allow") == "fullscreen"
