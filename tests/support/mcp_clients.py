@@ -27,6 +27,7 @@ from mcp_types import (
 )
 
 from tests.support.apps import answering
+from tests.support.slow import slow_but
 from transports import CapabilityError, MemoryTransport, Session, connect as connect_app
 from transports.artifacts import open_store
 from transports.memory import Handler
@@ -132,6 +133,8 @@ Serve = Callable[..., Any]
 
 #: For a test of what depends on the handshake.
 both_eras = pytest.mark.parametrize("era", ERAS)
+#: For a test of what does not.
+newer_era = pytest.mark.parametrize("era", slow_but(ERAS, ERAS[1]))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from websockets.sync.server import ServerConnection, serve as serve_websocket
 
 import webapp_fixture
@@ -73,7 +73,7 @@ def findings(check: str, evidence: Evidence) -> tuple[str, ...]:
     return outcome.findings if outcome.status in ("failed", "warning") else ()
 
 
-@pytest.mark.parametrize("check", ["errors.type", "errors.missing"])
+@each_row("check", ["errors.type", "errors.missing"])
 def test_unanswered_faulty_call_is_a_finding_if_valid_call_is_answered(check: str) -> None:
     evidence = evidence_of({"count": 1})
     trial = evidence.trials[0]
@@ -144,11 +144,8 @@ PATHS = ("/tmp/output.pdf", r"C:\Users\me\report.pdf", "exports/2024", "report.p
 @each_row(
     "data",
     [
-        *(
-            {name: path, "success": True}
-            for name in ("path", "file", "filePath", "filename", "folder")
-            for path in PATHS
-        ),
+        *({name: PATHS[0], "success": True} for name in ("path", "file", "filePath", "filename", "folder")),
+        *({"path": path} for path in PATHS),
         {"status": "print_dialog_opened", "message": "Print dialog opened. Save as PDF from the print dialog."},
         {"status": "download_started", "filename": "a.csv"},
         {"status": "shareDialogOpened"},
@@ -356,6 +353,7 @@ SCHEMAS = st.recursive(
 )
 
 
+@settings(max_examples=25)
 @given(SCHEMAS)
 def test_generated_parameters_fit_their_schema(schema: dict[str, Any]) -> None:
     whole = schema_of(value=schema)
@@ -424,7 +422,7 @@ def test_a_terminal_shows_colours_and_the_current_step(
     assert "looking at" in ran.err and "\x1b[32m" in ran.err and "\x1b[33m  warn  binary.alphabet" in ran.err
 
 
-@pytest.mark.parametrize(
+@each_row(
     "args",
     [
         ["nowhere"],

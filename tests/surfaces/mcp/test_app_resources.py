@@ -100,11 +100,7 @@ async def test_resource_is_read_from_server_that_lists_it(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     ("code", "message"),
-    [
-        (None, "no artifact"),
-        ("ARTIFACT_NOT_FOUND", "no artifact"),
-        ("TOO_LARGE", "artifact://ID: the server's words"),
-    ],
+    [(None, "no artifact"), ("ARTIFACT_NOT_FOUND", "no artifact"), ("TOO_LARGE", "artifact://ID: the server's words")],
 )
 async def test_artifact_that_no_server_has_is_not_found(serve: Serve, code: str | None, message: str) -> None:
     class Refusing(Server):

@@ -16,10 +16,10 @@ from tests.support.mcp_clients import (
     URL,
     Apps,
     Serve,
-    both_eras,
     called,
     files_of,
     links_of,
+    newer_era,
     read_as_resource,
     refuse,
     shout,
@@ -40,21 +40,11 @@ def declaring(declared: object, handlers: Mapping[str, Handler] = APP) -> Apps:
 
 
 @pytest.mark.requirement("R6-10a", "R6-10b", "R4-8c", "R4-12d", "R4-11h", "R4-15k")
-@both_eras
+@newer_era
 async def test_connect_list_call_disconnect(serve: Serve) -> None:
     async with serve(connected=False) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == [
-            "abp_connect",
-            "abp_call",
-            "abp_result",
-            "abp_cancel",
-            "abp_status",
-            "abp_disconnect",
-            "abp_render_to_pdf",
-            "abp_screenshot",
-            "abp_artifacts",
-            "abp_read_artifact",
-        ]
+        names = "connect call result cancel status disconnect render_to_pdf screenshot artifacts read_artifact"
+        assert [tool.name for tool in (await client.list_tools()).tools] == [f"abp_{name}" for name in names.split()]
         connected = await called(client, "abp_connect", url=URL)
         assert connected["app"]["name"] == "In-process app"
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -148,12 +138,8 @@ async def test_tool_names_meet_model_rules_and_map_to_app_names(serve: Serve) ->
 
 @pytest.mark.requirement("R4-3d")
 async def test_behaviour_hints_and_parameters_of_all_apps_reach_mcp_client(serve: Serve) -> None:
-    careful: dict[str, object] = {
-        "readOnlyHint": False,
-        "destructiveHint": True,
-        "idempotentHint": True,
-        "openWorldHint": False,
-    }
+    careful: dict[str, object] = {"readOnlyHint": False, "destructiveHint": True}
+    careful |= {"idempotentHint": True, "openWorldHint": False}
     reading: dict[str, object] = {"readOnlyHint": True, "title": "Reads", "destructiveHint": "no", "somethingElse": 1}
     declared: dict[str, list[tuple[dict[str, object], str]]] = {
         "row.delete": [(careful, "row"), ({**careful, "idempotentHint": False}, "key")],
@@ -296,7 +282,7 @@ async def test_bridge_error_names_next_step(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-5i")
-@both_eras
+@newer_era
 async def test_progress_reaches_mcp_client_and_increases(serve: Serve) -> None:
     async def work(params: Mapping[str, object], call: Call) -> object:
         for percentage in (50, 40, 50, 100):
@@ -320,7 +306,7 @@ async def test_progress_reaches_mcp_client_and_increases(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-7b", "R3-7d")
-@both_eras
+@newer_era
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
     apps = Apps()
     async with serve(apps) as client:

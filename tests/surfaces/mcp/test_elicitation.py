@@ -22,7 +22,8 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from tests.support.mcp_clients import URL, Apps, Serve, both_eras, called, words
+from tests.support.mcp_clients import URL, Apps, Serve, both_eras, called, newer_era, words
+from tests.support.rows import each_row
 from transports.testing import Call
 
 
@@ -73,14 +74,16 @@ QUESTIONS: list[tuple[str, dict[str, Any], ElicitResult, object]] = [
 @pytest.mark.requirement("R6-6a")
 @both_eras
 async def test_user_answers_app_through_elicitation(serve: Serve) -> None:
-    person = Person(*(answer for _, _, answer, _ in QUESTIONS))
+    person = Person(*(answer for _, _, answer, _ in QUESTIONS), ElicitResult(action="decline"))
     async with serve(Apps(APP), elicitation_callback=person) as client:
         for method, params, _, data in QUESTIONS:
             document = await called(client, "abp_form_ask", method=f"elicitation/{method}", params=params)
             assert document["data"] == {"success": True, "data": data}
-    assert [asked.message.splitlines()[0] for asked in person.asked] == [
-        asked["message"] for _, asked, _, _ in QUESTIONS
-    ]
+        sure = {"message": "Sure?", "default": True}
+        document = await called(client, "abp_form_ask", method="elicitation/confirm", params=sure)
+        assert document["data"] == {"success": False, "cancelled": True}
+    messages = [asked["message"] for _, asked, _, _ in QUESTIONS]
+    assert [asked.message.splitlines()[0] for asked in person.asked] == [*messages, "Sure?"]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +96,8 @@ async def test_user_answers_app_through_elicitation(serve: Serve) -> None:
 async def test_elicitation_marks_destructive_questions(serve: Serve, params: dict[str, Any]) -> None:
     person = Person(accepts(confirmed=False), accepts(confirmed=True))
     async with serve(Apps(APP), elicitation_callback=person) as client:
-        await called(client, "abp_form_ask", method="elicitation/confirm", params=params)
-        await called(client, "abp_form_ask", method="elicitation/confirm", params={"message": "Save?"})
+        for question in (params, {"message": "Save?"}):
+            await called(client, "abp_form_ask", method="elicitation/confirm", params=question)
     destructive, harmless = person.asked
     assert isinstance(destructive, ElicitRequestFormParams)
     assert destructive.message.startswith("Delete all?\n")
@@ -103,17 +106,7 @@ async def test_elicitation_marks_destructive_questions(serve: Serve, params: dic
     assert harmless.message == "Save?"
 
 
-@both_eras
-async def test_user_declines_elicitation(serve: Serve) -> None:
-    person = Person(ElicitResult(action="decline"), ElicitResult(action="cancel"))
-    async with serve(Apps(APP), elicitation_callback=person) as client:
-        for _ in range(2):
-            params = {"message": "Sure?", "default": True}
-            document = await called(client, "abp_form_ask", method="elicitation/confirm", params=params)
-            assert document["data"] == {"success": False, "cancelled": True}
-
-
-@both_eras
+@newer_era
 async def test_several_questions_are_asked_with_progress_between(serve: Serve) -> None:
     reported: list[float] = []
 
@@ -129,7 +122,7 @@ async def test_several_questions_are_asked_with_progress_between(serve: Serve) -
 
 
 @pytest.mark.requirement("R6-6e")
-@both_eras
+@newer_era
 async def test_client_without_elicitation_gets_default_answer(serve: Serve) -> None:
     declined = {"success": False, "cancelled": True}
     async with serve(Apps(APP)) as client:
@@ -142,7 +135,7 @@ async def test_client_without_elicitation_gets_default_answer(serve: Serve) -> N
 
 
 @pytest.mark.requirement("R6-6f", "R6-6g")
-@both_eras
+@newer_era
 async def test_client_model_answers_app_sampling(serve: Serve) -> None:
     asked: list[CreateMessageRequestParams] = []
 
@@ -169,8 +162,8 @@ async def test_client_model_answers_app_sampling(serve: Serve) -> None:
     assert second.stop_sequences == ["."] and first.max_tokens > 0
 
 
-@pytest.mark.parametrize("has_model", [True, False])
-@both_eras
+@each_row("has_model", [True, False])
+@newer_era
 async def test_elicitation_without_model_or_text_answer_is_declined(serve: Serve, has_model: bool) -> None:
     async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
         picture = ImageContent(data="AAAA", mime_type="image/png")
@@ -200,20 +193,14 @@ async def test_question_state_cannot_be_forged_or_reused(serve: Serve) -> None:
         assert (await again(first.request_state)).structured_content["data"]["data"] == {"value": "Ann"}
         late = await again(first.request_state)
         assert late.is_error and late.structured_content["error"]["code"] == "SESSION_EXPIRED"
-
-
-@pytest.mark.parametrize("era", ["2026-07-28"])
-async def test_resumed_call_without_answer_declines_its_question(serve: Serve) -> None:
-    async with serve(Apps(APP), elicitation_callback=Person()) as client:
-        arguments = {"method": "elicitation/input", "params": {"message": "Name?"}}
         asked = await client.session.call_tool("abp_form_ask", arguments, allow_input_required=True)
         assert isinstance(asked, InputRequiredResult)
-        answer = await client.session.call_tool("abp_form_ask", arguments, request_state=asked.request_state)
-        assert answer.structured_content
-        assert answer.structured_content["data"] == {"success": False, "cancelled": True}
+        left_out = await client.session.call_tool("abp_form_ask", arguments, request_state=asked.request_state)
+        assert left_out.structured_content
+        assert left_out.structured_content["data"] == {"success": False, "cancelled": True}
 
 
-@both_eras
+@newer_era
 async def test_calls_waiting_for_answer_end_with_bridge(serve: Serve, era: str) -> None:
     apps = Apps(APP)
 

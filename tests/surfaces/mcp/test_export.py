@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,9 @@ from mcp import Client
 from mcp_types import ResourceLink, TextContent
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, words
+from tests.support.slow import slow_but
 from transports.artifacts import ArtifactRef, open_store
-from transports.artifacts.local import _tree as tree
 from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._files import export_artifact
 from transports.surfaces.mcp._options import Options
 
 
@@ -92,17 +91,6 @@ async def test_export_outside_allowed_folders_is_rejected(serve: Serve, root: Pa
     assert names(outside) == [] and names(root) == ["deep", "file", "folder", "way"]
 
 
-async def test_damaged_content_is_not_exported(serve: Serve, root: Path) -> None:
-    async with serve(options={"export_roots": (root,)}) as client:
-        ref = files_of(await called(client, "abp_text_shout", text="hi"))[0]
-        path = Path(ref["path"]).resolve()
-        path.chmod(0o600)
-        path.write_bytes(b"x" * ref["size_bytes"])
-        answer = await client.call_tool("abp_read_artifact", {"id": ref["id"], "path": str(root / "a")})
-        assert answer.is_error
-    assert names(root) == ["deep"]
-
-
 @pytest.mark.requirement("R2-5.5c", "R4-13f")
 async def test_results_carry_urls_from_link_function(tmp_path: Path) -> None:
     def link(ref: ArtifactRef) -> str | None:
@@ -124,30 +112,10 @@ async def test_results_carry_urls_from_link_function(tmp_path: Path) -> None:
         assert "Open: " not in words(large) and "files.test" not in large.model_dump_json()
 
 
-async def test_export_file_operations_run_in_threads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step may wait a second on Windows for a file that is open elsewhere."""
-    store = open_store(root.with_name("out"))
-    ref = await store.put_bytes(b"content")
-    at: list[threading.Thread] = []
-
-    def noted(name: str, before: Callable[..., object]) -> None:
-        def step(*args: object) -> object:
-            at.append(threading.current_thread())
-            return before(*args)
-
-        monkeypatch.setattr(tree._folder_class, name, step)
-
-    for name in ("create", "link", "unlink"):
-        noted(name, getattr(tree._folder_class, name))
-    path = root / "a.bin"
-    assert await export_artifact(store, ref, str(path), [root]) == path and path.read_bytes() == b"content"
-    assert len(at) == 3 and threading.main_thread() not in at and names(root) == ["a.bin", "deep"]
-
-
 # --- files that are swapped for symlinks after the check of a path ----------------------------------------------------
 
 #: Functions on the way from the check of a path to its use.
-_MOMENTS = ["pathlib.Path.resolve", "transports.routing._given_files.sniff"]
+_MOMENTS = ("pathlib.Path.resolve", "transports.routing._given_files.sniff")
 
 
 def _swap_after(monkeypatch: pytest.MonkeyPatch, moment: str, swap: Callable[[], None]) -> None:
@@ -169,8 +137,10 @@ def _swap_after(monkeypatch: pytest.MonkeyPatch, moment: str, swap: Callable[[],
 
 
 @pytest.mark.parametrize("era", ["legacy"])
-@pytest.mark.parametrize("moment", _MOMENTS)
-@pytest.mark.parametrize("swapped", ["file", "folder"])
+@pytest.mark.parametrize(
+    ("moment", "swapped"),
+    slow_but(product(_MOMENTS, ("file", "folder")), (_MOMENTS[0], "folder"), (_MOMENTS[1], "file")),
+)
 async def test_swapped_in_symlink_is_not_read(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, swapped: str
 ) -> None:

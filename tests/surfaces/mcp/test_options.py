@@ -17,7 +17,6 @@ from tests.support.rows import each_row
 from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
-from transports.session._settings import trust
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
 
@@ -177,19 +176,6 @@ def test_untrusted_discovered_config_can_only_restrict(
     assert abp("mcp", "--trust").status == 2
 
 
-def test_config_is_not_trusted_if_the_disk_is_full(folder: Path) -> None:
-    resource = pytest.importorskip("resource", reason="Windows has no limits")
-    (folder / "abp.toml").write_text(_GRANTING)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
-    try:
-        with pytest.raises(UsageError, match=r"the record of trust cannot be written: File too large"):
-            trust(folder / "abp.toml", _GRANTING.encode())
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not _is_granted(Options.load())
-
-
 def test_mcp_trust_prints_settings_as_in_config_file(folder: Path, abp: CommandLine) -> None:
     (folder / "abp.toml").write_text('[apps.crm]\nurl = "https://crm.example/"\nbrowser = "firefox"\n')
     ran = abp("mcp", "--trust")
@@ -197,7 +183,7 @@ def test_mcp_trust_prints_settings_as_in_config_file(folder: Path, abp: CommandL
     assert ran.out.splitlines()[1:] == ['  apps.crm.url = "https://crm.example/"', '  apps.crm.browser = "firefox"']
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "said"),
     [
         ('[apps.crm]\nurl = "https://crm.example/"\ntransprot = "websocket"\n', "did you mean transport?"),
@@ -410,7 +396,7 @@ async def test_artifact_resources_can_be_disabled(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R4-9e", "R4-9f", "R4-10a", "R4-10b")
-@pytest.mark.parametrize(
+@each_row(
     ("options", "files", "said"),
     [
         ({"max_file_bytes": 3}, [b"1234"], "at most 3"),
@@ -432,7 +418,7 @@ async def test_input_files_over_limits_are_rejected(
         assert (await called(client, "abp_artifacts"))["total"] == 0
 
 
-@pytest.mark.parametrize(("set_to", "asked", "got"), [(None, False, False), (True, False, True), (False, True, False)])
+@each_row(("set_to", "asked", "got"), [(None, False, False), (True, False, True), (False, True, False)])
 async def test_operator_decides_whether_browser_is_headless(
     tmp_path: Path, set_to: bool | None, asked: bool, got: bool
 ) -> None:

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, ElicitResult, Request, RequestParams, Resu
 from pydantic import ConfigDict
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, both_eras, called
+from tests.support.mcp_clients import URL, Apps, called, newer_era
 from tests.support.mcp_detached import Gate, Serve, ask, gate, serve
 from transports.testing import Call
 
@@ -72,7 +72,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.surfaces.mcp._tools.TASK_AFTER", 0.05)
 
 
-@both_eras
+@newer_era
 async def test_long_call_becomes_task_if_client_supports_tasks(
     serve: Serve, gate: Gate, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from tests.support.mcp_clients import URL, called, files_of
 from tests.support.mcp_http import ANN, client_of, served
-from tests.support.slow import slow_but
+from tests.support.rows import each_row
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp import _http as tokens
@@ -92,15 +92,9 @@ def with_claim(name: str, value: str) -> bytes:
     return (json.dumps(usual)[:-1] + f', "{name}": {value}}}').encode()
 
 
-@pytest.mark.load
-@pytest.mark.parametrize(
-    "name", slow_but(["scope", "scp", "aud", "iss", "sub", "exp", "nbf", "iat", "jti"], "scope", "exp")
-)
-async def test_token_claim_of_wrong_type_is_rejected_without_crash(
-    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with served(tmp_path / "out", **trusting_file(tmp_path)) as url:
-        got = {value: await status(url, signed(with_claim(name, value))) for value in WILD}
+@each_row("name", ["scope", "scp", "aud", "iss", "sub", "exp", "nbf", "iat", "jti"])
+async def test_token_claim_of_wrong_type_is_rejected_without_crash(tmp_path: Path, name: str) -> None:
+    verifier = JwtVerifier(Options(**trusting_file(tmp_path)), AUDIENCE)
     allowed = {
         "scope": ("[]",),  # a list of none
         "scp": ("[]",),
@@ -109,13 +103,12 @@ async def test_token_claim_of_wrong_type_is_rejected_without_crash(
         "iat": ("true", "17", "-1"),
         "jti": ('"\\ud800"',),  # a text, which is compared with nothing
     }
-    expected = {value: 401 for value in WILD if value not in allowed.get(name, ())}
-    assert {value: got[value] for value in expected} == expected
-    assert {got[value] for value in allowed.get(name, ())} <= {200, 400, 401}
-    assert "Traceback" not in caplog.text and not [one for one in caplog.records if one.exc_info]
+    for value in WILD:
+        accepted = await verifier.verify(signed(with_claim(name, value))) is not None
+        assert not accepted or value in allowed.get(name, ()), value
 
 
-@pytest.mark.parametrize("said", ["scope", "scp"])
+@each_row("said", ["scope", "scp"])
 async def test_only_well_formed_token_scopes_are_accepted(tmp_path: Path, said: str) -> None:
     verifier = JwtVerifier(Options(**trusting_file(tmp_path)), AUDIENCE)
     for value, scopes in (('"a b"', ["a", "b"]), ('""', []), ('["a", "b"]', ["a", "b"]), ("[]", [])):
@@ -159,21 +152,7 @@ async def test_malformed_key_set_rejects_tokens_without_crash(caplog: pytest.Log
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_unusable_jwk_does_not_affect_other_keys() -> None:
-    good = listed("RS256")
-    wild: list[object] = [
-        17,
-        None,
-        [],
-        {"kty": "RSA", "n": 1},
-        {"kty": "RSA", "kid": [], "n": "AQAB"},
-        {**good, "kid": {}},
-    ]
-    async with answering(lambda _: web.json_response({"keys": [*wild, good]})) as jwks:
-        assert await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token())
-
-
-@pytest.mark.parametrize("more", [0, 1])
+@each_row("more", [0, 1])
 async def test_key_set_over_1_mb_is_rejected(more: int) -> None:
     text = json.dumps({"keys": [listed("RS256")]})
     async with answering(lambda _: web.Response(text=text + " " * ((1 << 20) + more - len(text)))) as jwks:
@@ -278,8 +257,7 @@ def forged(header: dict[str, str], secret: bytes) -> str:
 
 
 @pytest.mark.requirement("R4-9a", "R4-14k", "R4-15a")
-@pytest.mark.parametrize("way", slow_but(["file", "server"], "server"))
-async def test_invalid_jwts_are_rejected(tmp_path: Path, way: str) -> None:
+async def test_invalid_jwts_are_rejected(tmp_path: Path) -> None:
     now, another = time.time(), key_of("RS256", "another's")
     good = token()
     head, body, signature = good.split(".")
@@ -294,7 +272,7 @@ async def test_invalid_jwts_are_rejected(tmp_path: Path, way: str) -> None:
         "for ever": token(exp=None),
         "of nobody": token(sub=None),
         "of nobody in particular": token(sub=""),
-        "of somebody with a name that is too long": token(sub="x" * 300),
+        "of a name that is too long": token(sub="x" * 300),
         "from nowhere": token(iss=None),
         "for all": token(aud=None),
         "unsigned": forged({"alg": "none", "typ": "JWT"}, b""),
@@ -306,12 +284,10 @@ async def test_invalid_jwts_are_rejected(tmp_path: Path, way: str) -> None:
         "no token": "a.b.c",
         "long": f"{head}.{body}.{'A' * 20_000}",
     }
-    async with keys() as jwks:
-        settings = trusting_file(tmp_path) if way == "file" else trusting(jwks)
-        async with served(tmp_path / "out", **settings) as url:
-            assert await status(url, good) != 401
-            assert {name: await status(url, one) for name, one in bad.items()} == dict.fromkeys(bad, 401)
-            assert await status(url, ANN) != 401
+    async with keys() as jwks, served(tmp_path / "out", **trusting(jwks)) as url:
+        assert await status(url, good) != 401
+        assert {name: await status(url, one) for name, one in bad.items()} == dict.fromkeys(bad, 401)
+        assert await status(url, ANN) != 401
 
 
 async def test_unusable_jwt_keys_fail_at_startup(tmp_path: Path) -> None:
@@ -323,12 +299,13 @@ async def test_unusable_jwt_keys_fail_at_startup(tmp_path: Path) -> None:
             await serve_http(bridge, "127.0.0.1", 0, {}, print)
 
 
-async def test_signed_tokens_are_rejected_while_keys_are_unavailable(tmp_path: Path) -> None:
-    async with keys() as jwks:
-        pass  # and gone
-    async with served(tmp_path, **trusting(jwks)) as url:
+async def test_failed_key_fetch_is_not_retried_at_once(tmp_path: Path) -> None:
+    fetched: list[float] = []
+    async with keys(fetched, fails=True) as jwks, served(tmp_path, **trusting(jwks)) as url:
+        started = time.monotonic()
+        assert set(await asyncio.gather(*(status(url, token()) for _ in range(20)))) == {401}
         assert await status(url, token()) == 401
-        assert await status(url, ANN) != 401
+        assert len(fetched) <= 1 + (time.monotonic() - started) / 5
 
 
 async def test_forged_tokens_do_not_trigger_repeated_key_fetches(tmp_path: Path) -> None:
@@ -338,13 +315,4 @@ async def test_forged_tokens_do_not_trigger_repeated_key_fetches(tmp_path: Path)
         for number in range(6):
             assert await status(url, token(another, kid=f"k{number}")) == 401
             assert await status(url, token()) != 401
-        assert len(fetched) <= 1 + (time.monotonic() - started) / 5
-
-
-async def test_failed_key_fetch_is_not_retried_at_once(tmp_path: Path) -> None:
-    fetched: list[float] = []
-    async with keys(fetched, fails=True) as jwks, served(tmp_path, **trusting(jwks)) as url:
-        started = time.monotonic()
-        assert set(await asyncio.gather(*(status(url, token()) for _ in range(20)))) == {401}
-        assert await status(url, token()) == 401
         assert len(fetched) <= 1 + (time.monotonic() - started) / 5

@@ -18,14 +18,12 @@ from typing import cast
 
 import psutil
 import pytest
-from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.apps import NotingTransport
 from tests.support.mcp_clients import (
-    URL,
     Apps,
     Serve,
     called,
@@ -39,11 +37,11 @@ from tests.support.mcp_clients import (
     words,
 )
 from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
-from transports.artifacts import MemoryStore, open_store
+from transports.artifacts import MemoryStore
 from transports.errors import AddressBlocked, SizeMismatch
 from transports.memory import Handler
 from transports.protocol._strict_json import encode_json
-from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp import Options
 from transports.surfaces.mcp._artifacts import ArtifactDescriber
 from transports.surfaces.mcp._results import call_result, error_result
 from transports.testing import Call
@@ -57,13 +55,6 @@ def png(side: int) -> bytes:
     out = io.BytesIO()
     Image.frombytes("RGB", (side, side), random.Random(1).randbytes(side * side * 3)).save(out, "PNG")
     return out.getvalue()
-
-
-def bomb() -> bytes:
-    """An image of 12,000 × 12,000 pixels, of which Pillow only warns, in a file of 620 KB."""
-    out = io.BytesIO()
-    Image.new("1", (12_000, 12_000)).save(out, "PNG")
-    return out.getvalue() + os.urandom(600_000)
 
 
 def huge_bomb() -> bytes:
@@ -88,7 +79,6 @@ def picture(data: bytes) -> dict[str, object]:
     ("era", "what"),
     [
         ("2026-07-28", "400 KB of broken base64"),
-        pytest.param("2026-07-28", "a bomb", marks=pytest.mark.slow),
         pytest.param("2026-07-28", "a bomb of 30,000 × 30,000", marks=pytest.mark.load),
         pytest.param("2026-07-28", "a broken PNG", marks=pytest.mark.slow),
         pytest.param("2026-07-28", "50 MB PDF", marks=pytest.mark.slow),
@@ -103,7 +93,6 @@ async def test_results_stay_within_limit_and_remain_fully_readable(serve: Serve,
     makers: dict[str, Callable[[], object]] = {
         "400 KB of broken base64": lambda: base64.b64encode(png(315)).decode() + "#",
         "2 MB of JSON beside a binary": lambda: {"rows": rows, "file": b"\x00\x01" * 100},
-        "a bomb": lambda: picture(bomb()),
         "a bomb of 30,000 × 30,000": lambda: picture(huge_bomb()),
         "a broken PNG": lambda: picture(png(850)[:2_000_000] + bytes(100)),
         "50 MB PDF": lambda: BinaryData(b"%PDF-1.7\n" + random.Random(2).randbytes(50 << 20), "application/pdf"),
@@ -269,14 +258,14 @@ async def test_error_keeps_previously_stored_artifacts(serve: Serve) -> None:
 @pytest.mark.requirement("R4-8d", "R4-8e", "R4-8f", "R4-8g", "R4-8h", "R4-12c", "R4-13e", "R4-14f", "R4-14g", "R4-14i")
 @pytest.mark.requirement("R4-6d", "R4-14j", "R4-15i")
 async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve) -> None:
-    async with serve(giving(make=[b"\x00%d" % number for number in range(120)])) as client:
+    async with serve(giving(make=[b"\x00%d" % number for number in range(104)])) as client:
         await called(client, "abp_make")
         page = await client.list_resources()
         seen = list(page.resources)
         while page.next_cursor:
             page = await client.list_resources(cursor=page.next_cursor)
             seen += page.resources
-        assert len({one.uri for one in seen}) == len(seen) == 121  # and the document
+        assert len({one.uri for one in seen}) == len(seen) == 105  # and the document
         first = seen[-1]
         assert first.meta and first.size == first.meta["size_bytes"] == 2 and not first.meta["auto_read_safe"]  # binary
         assert seen[0].meta and seen[0].meta["estimated_tokens"] == -(-seen[0].meta["size_bytes"] // 4) > 10_000
@@ -294,22 +283,11 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
             listed = answer.structured_content
             assert size(answer) <= LIMIT and "omitted" not in listed
             entries, offset = entries + listed["artifacts"], listed["next_offset"]
-        assert [entry["large_file_warning"] for entry in entries] == [True, *[False] * 120]
+        assert [entry["large_file_warning"] for entry in entries] == [True, *[False] * 104]
         assert {entry["auto_read_safe"] for entry in entries} == {False}
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602
-
-
-async def test_page_of_artifacts_has_at_least_one_however_long_its_path(tmp_path: Path) -> None:
-    store = open_store(tmp_path.joinpath(*["d" * 200] * 14))
-    bridge = Bridge(Options(max_answer_bytes=4096), store, connect=giving(make=[b"\x00a", b"\x00b"]))
-    async with Client(bridge.server) as client:
-        await called(client, "abp_connect", url=URL)
-        await called(client, "abp_make")
-        pages = [await client.call_tool("abp_artifacts", {"offset": offset}) for offset in range(2)]
-    assert {words(page).split()[0] for page in pages} == {ref.id for ref in await store.list()}
-    assert [page.structured_content["next_offset"] for page in pages if page.structured_content] == [1, None]
 
 
 @pytest.mark.requirement("R4-3c", "R4-3e", "R4-5c", "R4-14j")
@@ -446,7 +424,7 @@ async def test_files_are_assigned_to_parameters_automatically(serve: Serve) -> N
             ("abp_image_show", [first, second], "several files have the place image; set `param`"),
             (
                 "abp_data_analyst",
-                [{"param": "a", **first}, {"param": "a", **second}],
+                [{"param": "a", **file} for file in (first, second)],
                 "several files have the place a;",
             ),
         ]:

@@ -7,10 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.rows import each_row
 from transports.mcp._servers import HttpServer
 from transports.surfaces.mcp.proxy._address import AddressServer
 
@@ -60,22 +60,19 @@ async def messages_for(
     return delivered
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "messages"),
     [
-        (json.dumps(ANSWER), [ANSWER]),
         ("\ufeff" + json.dumps(ANSWER), [ANSWER]),
         (json.dumps(ANSWER, indent=1), [ANSWER]),
-        (json.dumps([ANSWER]), [ANSWER]),
         (json.dumps([NOTE, ANSWER]), [NOTE, ANSWER]),
     ],
-    ids=["plain", "byte order mark", "lines", "list", "list with notification"],
 )
 async def test_answer_is_delivered_once(body: str, messages: Sequence[object]) -> None:
     assert await messages_for(body) == messages
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r", "\n\n"], ids=repr)
+@each_row("end", ["", "\r\n", "\n\n"])
 async def test_last_event_may_have_no_empty_line(end: str) -> None:
     body = f"data: {json.dumps(NOTE)}\n\nid: 2\ndata: {json.dumps(ANSWER)}{end}"
     assert await messages_for(body, kind="text/event-stream") == [NOTE, ANSWER]
@@ -86,7 +83,7 @@ async def test_event_that_was_cut_is_no_answer() -> None:
     assert "the server sent no answer" in str(message["error"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "status", "words"),
     [
         ("", 502, "/mcp answered with status 502"),
@@ -102,11 +99,8 @@ async def test_failure_is_one_error_with_the_reason(body: str, status: int, word
     assert error["message"].endswith(words)
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [("", 0), ("", 502), ("", 200), (json.dumps({"jsonrpc": "2.0", "id": None, "error": {"message": "no"}}), 400)],
-    ids=["broken connection", "error", "nothing", "refusal of batches"],
-)
+#: A connection that breaks, and a server that refuses batches.
+@each_row(("body", "status"), [("", 0), (json.dumps({"jsonrpc": "2.0", "id": None, "error": {"message": "no"}}), 400)])
 async def test_each_request_of_a_batch_that_fails_gets_an_error(body: str, status: int) -> None:
     batch = [PING, NOTE, {**PING, "id": "other"}]
     messages = await messages_for(body, status, sent=batch, answers=2)
@@ -114,7 +108,7 @@ async def test_each_request_of_a_batch_that_fails_gets_an_error(body: str, statu
     assert all("error" in message for message in messages)
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@each_row("kind", ["application/json", "text/event-stream"])
 async def test_answers_of_a_batch_stay_together_and_missing_ones_are_errors(kind: str) -> None:
     batch = [PING, {**PING, "id": "other"}]
     head = "data: " if kind == "text/event-stream" else ""

@@ -143,15 +143,6 @@ async def test_batch_answers_contain_links(client: Client) -> None:
     assert [answer["result"]["content"][1]["type"] for answer in answers] == ["resource_link"] * 2
 
 
-async def test_nested_batch_is_dropped(client: Client) -> None:
-    note = '{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
-    client.batches.clear()
-    lines = [f"[[{note}]]", f"[{note}]", '{"jsonrpc":"2.0","id":@id,"result":{}}']
-    client.chunks.put_nowait(raw_call("7", *lines))
-    await client.answer(7)
-    assert client.batches == [[json.loads(note)]]
-
-
 async def test_answer_to_unknown_call_is_dropped(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         client.answers_roots = False
@@ -181,13 +172,6 @@ async def test_call_cancelled_while_reading_file_is_never_sent(tmp_path: Path) -
         assert await client.request("ping") == {}
         assert 50 not in client.raw
         assert await client.request("tools/call", name="seen", arguments={}) == ["initialize", "tools/list", "ping"]
-
-
-async def test_cancellation_of_sent_call_is_forwarded(client: Client) -> None:
-    client.chunks.put_nowait(raw_call("50"))
-    client.send({"method": "notifications/cancelled", "params": {"requestId": 50}})
-    seen = await client.request("tools/call", name="seen", arguments={})
-    assert seen[-2:] == ["tools/call", "notifications/cancelled"]
 
 
 async def test_cancelled_call_does_not_delay_proxy_exit(tmp_path: Path) -> None:

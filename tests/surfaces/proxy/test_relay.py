@@ -7,18 +7,14 @@ import base64
 import hashlib
 import json
 import random
-import re
 from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tests.support.eventually import eventually
-from tests.support.relayed import LARGE, Client, relayed
-from tests.support.slow import slow_but
+from tests.support.relayed import Client, relayed
 from transports.artifacts import Retention, open_store
 from transports.surfaces.mcp.proxy._stats import read_log, table_rows
 
@@ -66,26 +62,17 @@ async def test_value_at_inline_limit_stays_and_larger_becomes_link(tmp_path: Pat
         assert (await client.content(link["uri"])).decode() == beyond["text"]
 
 
-@pytest.mark.parametrize("size", slow_but([60_000, 300_000, 5_000_000], 300_000))
-async def test_binaries_are_replaced_in_place_by_links(client: Client, size: int) -> None:
+async def test_binaries_are_replaced_in_place_by_links(client: Client) -> None:
+    size = 300_000
     image = {"type": "image", "data": f"@base64:{size}", "mimeType": "image/webp", "annotations": {"priority": 1}}
     resource = {"uri": "file:///r/report.bin", "mimeType": "application/x-report", "blob": f"@base64:{size + 1}"}
-    result = await client.give(
-        {
-            "content": [
-                {"type": "text", "text": "a"},
-                image,
-                {"type": "resource", "resource": resource},
-                {"type": "text", "text": "z"},
-            ]
-        }
-    )
+    blocks = [{"type": "text", "text": "a"}, image, {"type": "resource", "resource": resource}]
+    result = await client.give({"content": [*blocks, {"type": "text", "text": "z"}]})
     first, image, file, last = result["content"]
     assert [first["text"], last["text"]] == ["a", "z"]
     assert image["type"] == file["type"] == "resource_link"
     assert image["size"] == size and image["annotations"]["priority"] == 1 and image["mimeType"] == "image/webp"
-    # The rows share a client, and its store.
-    assert re.fullmatch(r"report(-\d)?\.bin", file["name"]) and file["mimeType"] == "application/x-report"
+    assert file["name"] == "report.bin" and file["mimeType"] == "application/x-report"
     for block, expected in ((image, bytes_of(size)), (file, bytes_of(size + 1))):
         assert block["_meta"]["sha256"] == hashlib.sha256(expected).hexdigest()
         assert await client.content(block["uri"]) == expected
@@ -154,13 +141,6 @@ async def test_every_base64_variant_decodes_to_declared_file(client: Client) -> 
         for result in results:
             (link,) = (await client.give(result))["content"]
             assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG, spelling
-
-
-async def test_image_without_type_is_recognised_by_signature(client: Client) -> None:
-    for declared in ({}, {"mimeType": None}, {"mimeType": 5}):
-        block = {"type": "image", "data": SPELLINGS["plain"], **declared}
-        (link,) = (await client.give({"content": [block]}))["content"]
-        assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG
 
 
 async def test_link_keeps_server_metadata_of_its_block(client: Client) -> None:
@@ -305,16 +285,6 @@ async def test_open_requests_are_answered_after_stdin_closes(tmp_path: Path) -> 
         async with asyncio.timeout(30):
             assert await client.running == 0
         assert {*identities, "last"} <= client.raw.keys()
-
-
-async def test_proxy_leaves_no_server_process(tmp_path: Path) -> None:
-    def servers() -> list[psutil.Process]:
-        return [one for one in psutil.Process().children(recursive=True) if str(LARGE) in " ".join(one.cmdline())]
-
-    before = len(servers())
-    async with relayed(tmp_path):
-        assert len(servers()) == before + 1
-    await eventually(lambda: len(servers()) == before)
 
 
 # --- bounds and counts ------------------------------------------------------------------------------------------------

@@ -181,9 +181,7 @@ async def test_stdio_proxy_goes_on_after_refusal_of_one_request(tmp_path: Path) 
             assert await client.request("tools/list") == {"tools": []}
 
 
-@pytest.mark.parametrize(
-    "refusal", [{"status": 404}, {"status": 410}, {"status": 400, "text": "No valid session ID provided"}], ids=str
-)
+@pytest.mark.parametrize("refusal", [{"status": 404}, {"status": 400, "text": "No valid session ID provided"}], ids=str)
 async def test_stdio_proxy_ends_when_server_loses_session(tmp_path: Path, refusal: dict[str, Any]) -> None:
     server = Forgetful()
     server.refusal = refusal

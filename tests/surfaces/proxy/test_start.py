@@ -48,7 +48,7 @@ def start_proxy(folder: Path, program: str, *arguments: str) -> subprocess.Popen
 
 
 @pytest.mark.load
-def test_stdio_server_is_relayed_without_sdk(tmp_path: Path) -> None:
+def test_stdio_server_is_relayed_without_sdk_and_counted(abp: CommandLine, tmp_path: Path) -> None:
     proxy = start_proxy(tmp_path, WITHOUT_SDK, "--max-inline", "1000", "--", sys.executable, str(LARGE), "--bare")
 
     def request(method: str, **params: object) -> Any:
@@ -71,6 +71,11 @@ def test_stdio_server_is_relayed_without_sdk(tmp_path: Path) -> None:
         assert unknown["error"]["data"] == {"uri": "artifact://none_000000000000", "code": "ARTIFACT_NOT_FOUND"}
         assert proxy.communicate(timeout=60) == ("", "")
     assert proxy.returncode == 0
+    counted = abp("proxy", "--stats", "--json").document["large"]["give"]
+    assert counted["calls"] == 1 and counted["bytes_in"] < 1000 and counted["bytes_out"] < 3000
+    assert (counted["pictures_in"], counted["pictures_out"]) == (1, 0)
+    shown = abp("proxy", "--stats").out
+    assert "text bytes to the model" in shown and "give" in shown
 
 
 @pytest.mark.slow

@@ -98,38 +98,6 @@ def test_proxy_reports_missing_command(abp: CommandLine, tmp_path: Path, monkeyp
     assert missing.returncode == 1 and "cannot be started" in missing.stderr and missing.stdout == ""
 
 
-@pytest.mark.load
-def test_proxy_over_pipes_relays_and_logs_stats(abp: CommandLine, tmp_path: Path) -> None:
-    image = {"type": "image", "data": "@base64:150000", "mimeType": "image/png"}
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-    asked = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
-        {
-            "jsonrpc": "2.0",
-            "id": 2,
-            "method": "tools/call",
-            "params": {"name": "give", "arguments": {"result": {"content": [image]}}},
-        },
-    ]
-    process = subprocess.Popen(
-        [*ABP, "--stats", "--max-inline", "1000", "--", sys.executable, str(LARGE)],
-        env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for message in asked:
-        process.stdin.write(json.dumps(message).encode() + b"\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readline())
-    assert answer["result"]["content"][0]["type"] == "resource_link"
-    out, said = process.communicate(timeout=60)
-    assert out == b"" and process.returncode == 0
-    assert b"text bytes to the model" in said and b"give" in said
-    counted = abp("proxy", "--stats", "--json").document["large"]["give"]
-    assert counted["calls"] == 1 and counted["bytes_in"] < 1000 and counted["bytes_out"] < 3000
-    assert (counted["pictures_in"], counted["pictures_out"]) == (1, 0)
-
-
 #: A server that is killed while a process that it has started holds its stdout.
 _FORKING = """
 import json, os, subprocess, sys
@@ -144,7 +112,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_server_exit_ends_proxy_although_child_holds_stdout(tmp_path: Path) -> None:
     server = tmp_path / "server.py"
     server.write_text(_FORKING)
@@ -185,19 +153,6 @@ async def test_signal_to_proxy_also_ends_server(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 143
     await eventually(lambda: not alive(below))
-
-
-@pytest.mark.slow
-def test_requests_from_file_are_answered(tmp_path: Path) -> None:
-    requests = "\n".join(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(50))
-    (tmp_path / "requests").write_text(requests)
-    with (tmp_path / "requests").open() as stdin:
-        done = subprocess.run(
-            [*ABP, "--", sys.executable, str(LARGE)],
-            stdin=stdin, capture_output=True, text=True, env=environment(tmp_path), timeout=120, check=False,
-        )  # fmt: skip
-    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == list(range(50))
-    assert done.returncode == 0
 
 
 @pytest.mark.slow

@@ -326,7 +326,7 @@ async def test_session_receives_only_its_own_events(web: Web) -> None:
 
 @pytest.mark.load
 async def test_event_stream_ends_when_token_expires(store: ArtifactStore) -> None:
-    async with running(store) as web, (await web.guest(session="s", expires=2)).listen() as events:
+    async with running(store) as web, (await web.guest(session="s", expires=1)).listen() as events:
         with pytest.raises(EOFError):
             await events.next()
 

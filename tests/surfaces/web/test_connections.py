@@ -35,9 +35,9 @@ async def test_half_sent_requests_do_not_block_complete_ones(
 @pytest.mark.load
 @pytest.mark.fault(49)
 async def test_slow_request_head_and_body_time_out(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.3)
-    monkeypatch.setattr(connections, "_PIECE_TIMEOUT", 0.3)
-    limits = Limits(part_timeout=0.3)
+    monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr(connections, "_PIECE_TIMEOUT", 0.2)
+    limits = Limits(part_timeout=0.2)
     async with running(store, {}, limits=limits) as web, web.listen() as listening:
         assert await drip(web.netloc, "GET / HTTP/1.1\nHost: HOST\nX: ") == b""
         access = f"Host: HOST\nAuthorization: Bearer {web.token}\nConnection: close"

@@ -64,13 +64,8 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
 
         ended = (await web.get(f"{path}/jobs")).json
         assert [job["state"] for job in ended["jobs"]] == ["failed", "succeeded"] and ended["next"] is None
-        for query, count in {
-            "state=queued": 1,
-            "state=leased": 1,
-            "q=%3Cscript": 2,
-            "q=none": 0,
-            "code=none": 0,
-        }.items():
+        counts = {"state=queued": 1, "state=leased": 1, "q=%3Cscript": 2, "q=none": 0, "code=none": 0}
+        for query, count in counts.items():
             assert len((await web.get(f"{path}/jobs?{query}")).json["jobs"]) == count, query
         (shared,) = (await web.get(f"{path}/jobs?q={quote(f'copy{CANARY}')}")).json["jobs"]
         assert shared == {**ended["jobs"][1], "copy": f"copy{CANARY}".replace("\u202e", "�")}
@@ -152,7 +147,7 @@ async def test_unreadable_run_is_reported_without_affecting_others(tmp_path: Pat
 
 
 async def test_only_requested_runs_are_opened(tmp_path: Path) -> None:
-    limits = Limits(run_idle=0.5, run_interval=0.05)
+    limits = Limits(run_idle=0.2, run_interval=0.05)
     for n in range(2):
         await (await make_run(tmp_path / str(n))).aclose()
     async with running(MemoryStore(), runs=[str(tmp_path)], limits=limits) as web:
