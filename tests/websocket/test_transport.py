@@ -349,7 +349,7 @@ async def test_closing_that_is_cancelled_ends_calls_and_connection(is_frozen: bo
 
     async def cancelled_after(turns: int) -> bool:
         called.clear()
-        transport = WebSocketTransport(app.url, close_timeout=0.2)
+        transport = WebSocketTransport(app.url, close_timeout=0.05)
         session = await connect(app.url, transport=transport, store="none:")
         handle = await session.start("x")
         await called.wait()

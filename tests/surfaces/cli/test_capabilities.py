@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import pytest
@@ -65,14 +64,6 @@ def test_any_schema_prints_a_bounded_table(capsys: pytest.CaptureFixture[str]) -
     assert '"xxx' in text and "1 | None" in text
     print_capability(Capability.model_validate({"name": "plain", "deprecated": True}))
     assert capsys.readouterr().out == "plain [deprecated]\nIt declares no parameters.\n\nexample: plain\n"
-
-
-def test_example_values_resembling_json_are_quoted(capsys: pytest.CaptureFixture[str]) -> None:
-    schema = {"examples": [{"n": "12", "list": [1, "b c"], "text": "it's"}], "properties": {"n": {}, "list": {}}}
-    print_capability(Capability.model_validate({"name": "say", "inputSchema": schema}), ["abp", "call", "ws://a/"])
-    example = capsys.readouterr().out.splitlines()[-1].removeprefix("example: ")
-    given = dict(pair.split("=", 1) for pair in shlex.split(example)[4:] if pair != "-p")
-    assert given["n"] == '"12"' and json.loads(given["list"]) == [1, "b c"] and given["text"] == "it's"
 
 
 @each_row("name", ["=ls", "='; id; '", "it's", "a b", "\\'$(id)\"\\'", "=\\'", "a \\"])

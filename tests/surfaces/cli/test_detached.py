@@ -77,11 +77,8 @@ def test_detached_calls_are_started_listed_awaited_and_cancelled(
     endless = abp("call", URL, "job.hold", "--detach", *there, "--json").document["call"]
     assert (endless["status"], endless["detached"]) == ("working", True)
     listed = abp("calls", "list", *there).out.splitlines()
-    assert [line.split()[:2] for line in listed] == [
-        [endless["id"], "working"],
-        [second, "completed"],
-        [call, "completed"],
-    ]
+    expected = [(endless["id"], "working"), (second, "completed"), (call, "completed")]
+    assert [(*line.split()[:2],) for line in listed] == expected
     assert len({one["session"] for one in abp("calls", "list", *there, "--json").document["calls"]}) == 1  # one app
     cancelled = abp("calls", "cancel", endless["id"], *there)
     assert cancelled.out == f"{endless['id']}  cancelled\n"
@@ -126,7 +123,6 @@ def test_usage_errors_name_option_to_fix(abp: CommandLine, server: str, foreign:
     for args, status, words in (
         (("calls", "list"), 2, "--server"),
         (("calls", "list", "--server", server), 2, "ABP_SERVE_TOKEN"),
-        (("calls", "list", "--server", server, "--token", "wrong"), 1, "the server refused the token; give the one"),
         (("calls", "list", "--server", server, "--token", "wrong"), 1, "ABP_SERVE_TOKEN [PERMISSION_REQUIRED]"),
         (("calls", "list", "--server", "http://127.0.0.1:9/", "--token", TOKEN), 1, "is `abp serve` running?"),
         (("calls", "list", "--server", foreign, "--token", TOKEN), 1, "[PROTOCOL_ERROR]"),
@@ -155,10 +151,7 @@ def test_detached_call_prints_same_output_as_direct_call(abp: CommandLine, workb
     store = LocalStore(tmp_path / "out")
     with in_thread(serve(store, Options(token=TOKEN, key="k" * 32))) as served:
         there = ("--server", served.url, "--token", TOKEN)
-        for args in (
-            ("export.pdf", "-p", "html=<h1>Hi</h1>"),
-            ("data.json", "-p", 'rows=[{"a":1}]'),
-        ):
+        for args in (("export.pdf", "-p", "html=<h1>Hi</h1>"), ("data.json", "-p", 'rows=[{"a":1}]')):
             own = abp("call", workbench.ws_url, *args)
             started = abp("call", workbench.ws_url, *args, "--detach", *there)
             waited = abp("calls", "wait", started.out.strip(), *there)

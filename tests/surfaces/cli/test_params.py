@@ -14,10 +14,8 @@ from hypothesis import example, given, settings, strategies as st
 from tests.support.command_line import CommandLine
 from tests.support.rows import each_row
 from transports.errors import UsageError
-from transports.protocol._declarations import Capability
 from transports.protocol._plain_text import plain_line
 from transports.surfaces.cli import _options as module
-from transports.surfaces.cli._calls import print_capability
 from transports.surfaces.cli._options import ParamOptions, Params, example_words
 from transports.surfaces.cli._shell import parse_line
 from webapp_fixture import Fixture
@@ -68,15 +66,6 @@ def test_missing_file_error_is_the_same_for_each_option(abp: CommandLine, tmp_pa
         ran = abp("call", "ws://127.0.0.1:9/", "x", option, value)
         assert ran.status == 2 and f"abp: {option} {value}: " in ran.err, ran
         assert "cannot be read (No such file or directory); correct the " in ran.err
-
-
-def test_capability_example_quotes_text_beginning_with_at(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    schema: dict[str, object] = {"properties": {"by": {"type": "string", "examples": ["@ann"]}}, "required": ["by"]}
-    print_capability(Capability(name="notes.add", input_schema=schema), ["abp", "call", "x"])
-    assert capsys.readouterr().out.endswith("notes.add -p 'by=\"@ann\"'\n")
-    assert ParamOptions(None, ['by="@ann"']).read() == {"by": "@ann"}
 
 
 #: Without the files of this user's configuration.

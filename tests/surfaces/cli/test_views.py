@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.command_line import CommandLine
-from tests.support.mcp_servers import target
 from tests.support.rows import each_row
 from webapp_fixture import Fixture
 
@@ -65,28 +64,6 @@ def test_view_command_explains_blank_view(abp: CommandLine, views: str) -> None:
     ran = abp("view", views, "fails", "--timeout", "6", "--json")
     assert ran.status == 1 and ran.document["error"]["code"] == "NOT_SUPPORTED"
     assert "its script failed: TypeError: " in ran.err and "(line 3)" in ran.err
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_view_of_a_host_and_locale_is_reopened_without_server(abp: CommandLine, tmp_path: Path) -> None:
-    recording = tmp_path / "a recording.jsonl"
-    seen = []
-    for where, record in ((target("views"), ("--record", recording)), (f"replay:{recording}", ())):
-        look = ("--theme", "dark", "--locale", "de-DE", "--host", "claude")
-        ran = abp("view", where, "told", "-p", "n=4", *record, *look, "--call", "echo", "-p", "text=ü", "--json")
-        assert ran.status == 0 and ran.document["success"] is True, ran
-        document = ran.document
-        (result,) = document["calls"]
-        (asked,) = document["requests"]
-        assert asked["params"]["data"] == {"theme": "dark", "locale": "de-DE", "name": "Claude"}
-        (picture,) = document["result"]["artifacts"]
-        seen.append(
-            (document["result"]["data"], picture["sha256"], document["view"], result["data"], document["requests"])
-        )
-    assert seen[0] == seen[1] and seen[1][0]["n"] == 4 and seen[1][3] == {"text": "ü"}
-    ran = abp("view", f"replay:{recording}", "told", "-p", "n=5")
-    assert ran.status == 1 and "NOT_RECORDED" in ran.err
 
 
 def test_replay_of_call_without_view_says_how_to_record_it(abp: CommandLine, tmp_path: Path, views: str) -> None:
