@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import runpy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Error as PlaywrightError
 
-from tests.support.mcp_clients import files_of
 from tests.support.pages import serve_answers, serve_page
+from tests.support.slow import slow_but
 from transports import Browser, PlaywrightTransport, UsageError, connect
-from transports.artifacts import open_store
 from transports.errors import CapabilityError, NotAbpApp
 from transports.testing.conformance import CHECKS, Plan, check_app
 from webapp_fixture import Fixture
@@ -70,21 +68,16 @@ async def test_adapter_is_limited_to_its_origin_and_reports_errors(
             await connect(away, transport=transport, store=tmp_path / "out")
     monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
     refusals = (
-        "[['x', {}, 7], [7, {}, () => 1]].map((declared) => "
+        "[['x', {}, 7], [7, {}, () => 1], ['x', {}, () => 1], ['x', {}, () => 1]].map((declared) => "
         "{ try { abp.capability(...declared); } catch (error) { return error.message; } })"
     )
-    twice = "abp.capability('x', {}, () => 1)\n" * 2
     for text, reason in (
         ("abp.capability('x'", "the adapter own.js is not valid JavaScript: line 1"),
         (
             f"// one\n// two\nthrow new Error({refusals})",
             r"^the adapter own\.js failed \(own\.js:3\): [^;]*run must be a function,[^;]*: name must be a non-empty "
-            r"string; it ran in the page",
-        ),
-        (
-            f"// one\n{twice}",
-            r"^the adapter own\.js failed \(own\.js:3\): the capability \"x\" is declared twice; "
-            r"it ran in the page at \S+ \(title '.*'\) \[NOT_SUPPORTED\]$",
+            r'string,,[^;]*the capability "x" is declared twice; it ran in the page at \S+ \(title \'.*\'\) '
+            r"\[NOT_SUPPORTED\]$",
         ),
         ("// nothing", r"no window\.abp .*; the adapter own\.js ran and registered nothing: call abp\.capability"),
     ):
@@ -94,8 +87,11 @@ async def test_adapter_is_limited_to_its_origin_and_reports_errors(
     for target, path in ((fixture.ws_url, script), (fixture.url, tmp_path / "missing.js")):
         with pytest.raises(UsageError, match="adapter"):
             connect(target, adapter=path)
+    with pytest.raises(UsageError, match="adapter= cannot be combined with an app that is not a top page"):
+        await check_app(fixture.url, adapter=script, browser=browser, transport="postmessage")
 
 
+@pytest.mark.slow
 async def test_adapter_app_passes_conformance(browser: Browser, tmp_path: Path) -> None:
     async with page() as url:
         report = await check_app(url, Plan(skip=["report.download"]), adapter=SCRIPT, browser=browser)
@@ -103,13 +99,6 @@ async def test_adapter_app_passes_conformance(browser: Browser, tmp_path: Path) 
         warned = {one.check.id for one in report.outcomes if one.status == "warning"}
         assert warned <= {"binary.size_given", "schema.content"}
         assert report.kind == "page" and set(report.called) == {"table.csv", "chart.png"}
-        judged = {one.check.id for one in report.outcomes}
-        assert judged >= {"session.reachable", "page.reload", "answers.real", "errors.shape", "schema.valid"}
-        assert {"session.initialize", "page.call", "errors.unknown", "cancel.forms"} <= {*report.left_out} - judged
-        assert len(report.left_out) + len(judged) == len(CHECKS) and report.as_dict()["left_out"] == [*report.left_out]
-        (line,) = [text for text, _ in report.lines() if "left out" in text]
-        assert line.startswith("\nleft out, as the author of an adapter cannot change them: manifest.link, ")
-        assert line.endswith("cancel.early")
         tools = tmp_path / "tools.js"
         tools.write_text(
             "document.modelContext.registerTool({name: 'title', description: 'The title of the page', "
@@ -117,10 +106,9 @@ async def test_adapter_app_passes_conformance(browser: Browser, tmp_path: Path) 
         )
         report = await check_app(url, Plan(), adapter=tools, browser=browser)
         assert report.kind == "webmcp" and report.called == ("title",) and report.conformant
-    with pytest.raises(UsageError, match="adapter= cannot be combined with an app that is not a top page"):
-        await check_app(url, adapter=SCRIPT, browser=browser, transport="postmessage")
 
 
+@pytest.mark.slow
 async def test_adapter_with_custom_page_object_obeys_all_rules(browser: Browser, tmp_path: Path) -> None:
     script = tmp_path / "own.js"
     script.write_text(
@@ -167,65 +155,20 @@ async def test_adapter_output_schema_is_listed_and_checked(browser: Browser, tmp
         "schema.result": ('bad: outputSchema: data.rows: "one" is not of type "integer"',),
         "schema.content": ("none: outputSchema does not say that file is content with mimeType",),
     }
-
-
-async def test_bridge_offers_adapter_app(browser: Browser, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    from mcp import Client
-
-    from transports.surfaces.mcp._bridge import Bridge
-    from transports.surfaces.mcp._options import Options
-
-    async with page() as url:
-        options = Options.load(apps=[url], adapter=SCRIPT)
-        bridge = Bridge(options, open_store(tmp_path), connect=partial(connect, browser=browser))
-        async with Client(bridge.server) as client:
-            assert "abp_table_csv" in {tool.name for tool in (await client.list_tools()).tools}
-            answer = await client.call_tool("abp_table_csv", {})
-            assert Path(files_of(answer.structured_content)[0]["path"]).name == "table.csv"
-
-
-async def test_capability_error_names_adapter_line(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
-    script = tmp_path / "own.js"
-    script.write_text(
-        """const missing = undefined;
-abp.capability("broken", {}, () => missing.value);
-abp.capability("later", {}, async () => {
-  await abp.find("#none", 50);
-});
-abp.capability("refused", {}, () => { throw Object.assign(new Error("not today"), { code: "PERMISSION_DENIED" }); });
-abp.capability("odd", {}, () => { throw "text"; });
-"""
-    )
-    blank = fixture.url + "static/blank.html"
-    async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out") as app:
-        for name, said in {
-            "broken": r"Cannot read properties of undefined .* \(own\.js:2\)$",
-            "later": r"no element matched #none within 0\.05 s \(own\.js:4\)$",
-            "refused": "not today$",
-            "odd": "text$",
-        }.items():
-            with pytest.raises(CapabilityError) as caught:
-                await app.call(name)
-            assert re.search(said, caught.value.message), caught.value.message
-
-
-async def test_page_without_protocol_error_suggests_adapter(
-    fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
-    with pytest.raises(
-        NotAbpApp,
-        match=r"is it the right address, .* needs a script that makes an app of it: adapter= \(docs/adapters\.md\)",
-    ):
-        await connect(fixture.url + "static/blank.html", browser=browser, store=tmp_path)
+    judged = {one.check.id for one in report.outcomes}
+    assert judged >= {"session.reachable", "page.reload", "answers.real", "errors.shape", "schema.valid"}
+    assert {"session.initialize", "page.call", "errors.unknown", "cancel.forms"} <= {*report.left_out} - judged
+    assert len(report.left_out) + len(judged) == len(CHECKS) and report.as_dict()["left_out"] == [*report.left_out]
+    (line,) = [text for text, _ in report.lines() if "left out" in text]
+    assert line.startswith("\nleft out, as the author of an adapter cannot change them: manifest.link, ")
+    assert line.endswith("cancel.early")
 
 
 #: What the scripts of the ABP Framework of ASP.NET leave in a page, in short.
 _FRAMEWORK = "window.abp = { appPath: '/', localization: {}, auth: {}, ajax() {}, notify: {}, event: { on() {} } };"
 
 
-@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize("tools", slow_but([True, False], False))
 async def test_foreign_window_abp_is_reported_unless_page_has_tools(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: bool
 ) -> None:
@@ -247,15 +190,34 @@ async def test_foreign_window_abp_is_reported_unless_page_has_tools(
             assert "the ABP Framework of ASP.NET has one" in caught.value.message
 
 
-async def test_adapter_app_validates_call_params(browser: Browser, tmp_path: Path) -> None:
-    script = tmp_path / "sum.js"
+async def test_adapter_app_validates_call_params_and_errors_name_their_line(
+    fixture: Fixture, browser: Browser, tmp_path: Path
+) -> None:
+    script = tmp_path / "own.js"
     script.write_text(
-        """
-        const a = { type: 'integer' }, b = { type: ['number', 'null'] }, c = { type: 'array' }, d = { type: 'object' };
-        abp.capability('sum', { required: ['a'], properties: { a, b, c, d } }, ({ a, b }) => ({ sum: a + (b ?? 0) }));
-        """
+        """const missing = undefined;
+abp.capability("broken", {}, () => missing.value);
+abp.capability("later", {}, async () => {
+  await abp.find("#none", 50);
+});
+abp.capability("refused", {}, () => { throw Object.assign(new Error("not today"), { code: "PERMISSION_DENIED" }); });
+abp.capability("odd", {}, () => { throw "text"; });
+const a = { type: 'integer' }, b = { type: ['number', 'null'] }, c = { type: 'array' }, d = { type: 'object' };
+abp.capability('sum', { required: ['a'], properties: { a, b, c, d } }, ({ a, b }) => ({ sum: a + (b ?? 0) }));
+"""
     )
-    async with page() as url, connect(url, adapter=script, browser=browser, store="none:") as app:
+    blank = fixture.url + "static/blank.html"
+    async with connect(blank, adapter=script, browser=browser, store="none:") as app:
+        for name, said in {
+            "broken": r"Cannot read properties of undefined .* \(own\.js:2\)$",
+            "later": r"no element matched #none within 0\.05 s \(own\.js:4\)$",
+            "refused": "not today$",
+            "odd": "text$",
+        }.items():
+            with pytest.raises(CapabilityError) as caught:
+                await app.call(name)
+            assert re.search(said, caught.value.message), caught.value.message
+
         page_of_app: Any = app.transport
         call = "(params) => window.abp.call('sum', params)"
         for params, code, name in (

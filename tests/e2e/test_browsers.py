@@ -39,24 +39,23 @@ NO_CDP = slow_but(["chromium", "firefox"], "chromium")
 
 
 @pytest.fixture(params=NO_CDP)
-def without_cdp(
-    request: pytest.FixtureRequest, browser: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Session]:
-    """Sessions that reach their page without CDP."""
-    if request.param == "chromium":
-        reach_without_cdp(monkeypatch)
-    shared = browser if request.param == "chromium" else request.getfixturevalue("firefox")
+def shared(request: pytest.FixtureRequest, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> Browser:
+    """A browser whose pages are reached without CDP."""
+    if request.param == "firefox":
+        firefox: Browser = request.getfixturevalue("firefox")
+        return firefox
+    reach_without_cdp(monkeypatch)
+    return browser
 
+
+@pytest.fixture
+def without_cdp(shared: Browser, tmp_path: Path) -> Callable[..., Session]:
     def make(url: str, **options: Any) -> Session:
-        if not {"page", "context"} & set(options):
+        if "page" not in options:
             options["browser"] = shared
         return connect(url, store=tmp_path / "out", **options)
 
     return make
-
-
-def shared_of(session: Session) -> Any:
-    return session.transport._browser.playwright  # type: ignore[attr-defined]
 
 
 # --- without CDP ------------------------------------------------------------------------------------------------------
@@ -89,11 +88,12 @@ async def test_large_content_comes_without_download_events(
     async with serve_page(SANDBOXED, SANDBOX) as url, connect(url, browser=browser, store=tmp_path) as app:
         downloads = ladder_of(app).downloads
         assert downloads is not None
-        for start in (0.3, 60 if way == "evaluate" else 0.3):  # it is remembered there
+        starts = (0.3, 60) if way == "evaluate" else (0.3,)  # it is remembered there
+        for start in starts:
             downloads.limits = replace(LIMITS, start=start)
             result = await app.call("file", timeout=30)
             assert await app.store.get(result.artifact()) == b"\7" * (9 * MB)
-        assert ladder_of(app).used == {"download": 0, "stream": 0, "slices": 0, rung: 2}
+        assert ladder_of(app).used == {"download": 0, "stream": 0, "slices": 0, rung: len(starts)}
 
 
 async def test_pages_are_printed_and_navigation_fails_call(
@@ -131,9 +131,8 @@ async def test_new_document_disconnects_app_but_fragment_does_not(without_cdp: C
         await app.call("note.read")
 
 
-async def test_callers_page_is_left_unchanged_without_cdp(without_cdp: Callable[..., Session]) -> None:
-    async with notebook() as url, without_cdp(url) as any_app:
-        context = await shared_of(any_app).new_context()
+async def test_callers_page_is_left_unchanged_without_cdp(without_cdp: Callable[..., Session], shared: Browser) -> None:
+    async with notebook() as url, await shared.playwright.new_context() as context:
         page = await context.new_page()
         await page.goto(url)
         look = f"[{OURS}.filter(name => !name.startsWith('__playwright')), String(window.print), globalThis.loads]"
@@ -144,7 +143,6 @@ async def test_callers_page_is_left_unchanged_without_cdp(without_cdp: Callable[
         assert await page.evaluate(look) == before
         await page.reload()
         assert await page.evaluate(look) == before
-        await context.close()
 
 
 async def test_a_crashed_renderer_is_replaced(
@@ -177,7 +175,8 @@ async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> No
         assert isinstance(browser, Browser) and browser.engine == "chromium" and browser.version
 
 
-@pytest.mark.parametrize("variable", slow_but(["LC_ALL", "LANG"], "LANG"))
+@pytest.mark.slow
+@pytest.mark.parametrize("variable", ["LC_ALL", "LANG"])
 async def test_names_of_downloads_are_kept_in_any_locale(
     fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:

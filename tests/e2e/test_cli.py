@@ -496,7 +496,7 @@ def test_closed_stdout_pipe_ends_command_quietly(abp: Cli, args: tuple[str, ...]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes that do not block: those of Windows always do")
-@pytest.mark.parametrize("flags", [[], ["-u"]])
+@pytest.mark.parametrize("flags", [[], pytest.param(["-u"], marks=pytest.mark.slow)])
 def test_output_is_whole_on_nonblocking_pipe(flags: list[str]) -> None:
     """As Node.js leaves a pipe that it shares."""
     code = """

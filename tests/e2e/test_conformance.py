@@ -139,6 +139,7 @@ _RELOADING = """<!doctype html><script>
 
 
 @in_session
+@pytest.mark.slow
 async def test_page_that_reloads_while_its_app_begins_is_checked(browser: Browser) -> None:
     async with serve_page(_RELOADING) as url:
         report = await check_app(url, Plan(timeout=2.0), browser=browser)
@@ -179,6 +180,7 @@ async def test_probe_of_a_page_that_spins_ends_soon(tmp_path: Path, browser: Bro
     assert "broke" in steps
 
 
+@pytest.mark.slow
 def test_conformance_command_checks_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     with serve_pages() as address_of:
         url = address_of(ROOT / "examples" / "minimal_app" / "app.html")

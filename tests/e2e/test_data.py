@@ -92,6 +92,7 @@ async def test_csv_of_100_mb_needs_no_more_memory_than_a_plain_file(table: Artif
     assert peak < peak_of_plain * ALLOWED, f"{peak / peak_of_plain:.2f} times"
 
 
+@pytest.mark.slow
 async def test_run_manifest_opens_in_duckdb(fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     duckdb: Any = pytest.importorskip("duckdb")
     jobs = [Job("data.csv", {"rows": [{"a": n}]}, fixture.ws_url, id=f"j{n}") for n in range(3)]

@@ -13,6 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.slow import slow_but
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
 from transports.errors import ABPError
 from transports.protocol.binary import Handle
@@ -141,7 +142,9 @@ async def test_frame_tool_downloads_as_its_origin_without_page_cookies(site: Sit
 
 
 @pytest.mark.parametrize(
-    ("between", "cookies"), [(False, "strict=1; lax=1"), (True, None)], ids=["", "in a stranger's"]
+    ("between", "cookies"),
+    slow_but([(False, "strict=1; lax=1"), (True, None)], (True, None)),
+    ids=["", "in a stranger's"],
 )
 async def test_same_origin_frame_gets_cookies_unless_nested_in_third_party(
     site: Site, browser: Browser, between: bool, cookies: str | None

@@ -17,6 +17,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import ConsoleMessage, Frame, Page
 
+from tests.support.slow import slow_but
 from transports import Browser
 from webapp_fixture import Fixture
 
@@ -291,7 +292,7 @@ async def test_blobs_arrive_whole_and_buffers_are_transferred(host: OpenHost, fi
     assert (await app.data("app.record"))["handedOut"][-1] == kept == 5000  # nobody transferred that one
 
 
-@pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
+@pytest.mark.parametrize("query", slow_but(["", "?ownevents=assign", "?ownevents=call"], ""))
 async def test_embedded_app_sends_events_once_and_matches_answers(host: OpenHost, fixture: Fixture, query: str) -> None:
     app = await host(fixture.embed_url + query)
     await app.data("job.run", {"steps": 4, "delay": 1}, progressToken="mine")
@@ -322,7 +323,7 @@ async def test_embedded_app_sends_events_once_and_matches_answers(host: OpenHost
     assert [(await call)["response"]["data"]["value"] for call in calls] == [1, 2]
 
 
-@pytest.mark.parametrize("form", ["string", "object"])
+@pytest.mark.parametrize("form", slow_but(["string", "object"], "object"))
 async def test_call_is_cancelled_by_either_cancel_form(host: OpenHost, fixture: Fixture, form: str) -> None:
     app = await host(f"{fixture.embed_url}?canceltype={form}")
     waiting = asyncio.create_task(app.call("job.wait", callId="w"))
@@ -472,8 +473,8 @@ async def test_initialize_waits_for_late_app_and_deduplicates_repeats(host: Open
 async def test_app_that_never_appears_is_reported(browser: Browser, hosting: str, own: str) -> None:
     async with await browser.playwright.new_context() as context:
         await context.clock.install()
+        app = Host(await context.new_page(), [])
         for query, part in (("absent", "no window.abp"), ("half", "no call()")):
-            app = Host(await context.new_page(), [])
             await app.page.goto(f"{hosting}host")
             await app.open(f"{own}app?{query}")
             asked = asyncio.ensure_future(app.initialize())
