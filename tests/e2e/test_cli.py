@@ -476,28 +476,17 @@ def test_signal_during_startup_prints_no_traceback(abp: Cli) -> None:
         outcomes.append(process.returncode)
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        pytest.param(("artifacts", "list"), marks=pytest.mark.slow),
-        pytest.param(("artifacts", "list", "--json"), marks=pytest.mark.slow),
-        pytest.param(("--help",), marks=pytest.mark.slow),
-        ("get",),
-    ],
-)
-def test_closed_stdout_pipe_ends_command_quietly(abp: Cli, args: tuple[str, ...]) -> None:
+def test_closed_stdout_pipe_ends_command_quietly(abp: Cli) -> None:
     ref = abp.put(BYTES)
-    args = ("artifacts", "get", ref.id) if args == ("get",) else args
     reader, writer = os.pipe()
     os.close(reader)
-    ran = abp(*args, stdout=writer)
+    ran = abp("artifacts", "get", ref.id, stdout=writer)
     os.close(writer)
     assert ran.status == 141 and ran.err == ""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes that do not block: those of Windows always do")
-@pytest.mark.parametrize("flags", [[], pytest.param(["-u"], marks=pytest.mark.slow)])
-def test_output_is_whole_on_nonblocking_pipe(flags: list[str]) -> None:
+def test_output_is_whole_on_nonblocking_pipe() -> None:
     """As Node.js leaves a pipe that it shares."""
     code = """
 from transports.surfaces.cli._output import print_json, print_text, start_output
@@ -509,7 +498,7 @@ print_json({"b": "b" * 500_000})
     os.set_blocking(writer, False)
     with (
         os.fdopen(reader, "rb") as output,
-        subprocess.Popen([sys.executable, *flags, "-c", code], stdout=writer) as program,
+        subprocess.Popen([sys.executable, "-c", code], stdout=writer) as program,
     ):
         os.close(writer)
         time.sleep(0.5)

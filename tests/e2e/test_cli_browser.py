@@ -137,6 +137,28 @@ def test_cli_reads_limit_from_setting_and_params_from_stdin(abp: Cli, quick: Qui
     answer, saved = data.text.splitlines()
     written = Path(saved.removeprefix("Output saved to file: ")).read_text(encoding="utf-8")
     assert json.loads(answer) == json.loads(written) and json.loads(answer)["count"] == 2
+    only_file = quick("call", socket, "data.json", "--params", '{"csv": "a\\n1"}', "--inline-data", "off")
+    assert re.fullmatch(r"Output saved to file: \S+\nSize: \d+ characters\n", only_file.text)
+
+
+@pytest.mark.requirement("R4-16h")
+def test_cli_call_stores_into_bucket_and_reads_back(
+    quick: Quick, workbench: str, tmp_path: Path, memory_bucket: str
+) -> None:
+    env = {"ABP_STORE": f"{memory_bucket}/team/blue"}
+    params = ("-p", "megabytes=3", "-p", "filename=three.bin")
+    called = quick("call", over_websocket(workbench), "file.generate", *params, "--json", env=env).document
+    (artifact,) = called["artifacts"]
+    assert (artifact["path"], artifact["filename"], artifact["size_bytes"]) == (None, "three.bin", 3 << 20)
+    shown = quick("artifacts", "show", artifact["id"], "--json", env=env).text
+    assert artifact["sha256"] in shown and "file.generate" in shown
+    assert artifact["id"] in quick("artifacts", "list", "--json", env=env).text
+    target = tmp_path / "back.bin"
+    assert quick("artifacts", "get", artifact["id"], target, env=env).status == 0
+    assert hashlib.sha256(target.read_bytes()).hexdigest() == artifact["sha256"]
+    assert quick("artifacts", "fsck", "--json", env=env).document["problems"] == []
+    assert quick("artifacts", "rm", artifact["id"], env=env).status == 0
+    assert artifact["id"] not in quick("artifacts", "list", "--json", env=env).text
 
 
 def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: Quick, workbench: str) -> None:

@@ -22,13 +22,15 @@ def tableau() -> Iterator[str]:
         yield served
 
 
-def document(abp: CommandLine, *args: str) -> Any:
+def document(abp: CommandLine, *args: object) -> Any:
     done = abp(*args, "--json")
     assert done.status == 0, done.err
     return done.document
 
 
-def test_cli_lists_resources(abp: CommandLine, tableau: str) -> None:
+def test_cli_lists_and_reads_resources_and_calls_mcp_server_like_any_app(
+    abp: CommandLine, tableau: str, tmp_path: Path
+) -> None:
     listed = document(abp, "resources", tableau)
     assert (len(listed["resources"]), listed["resources"][0]["uri"]) == (26, VIEW)
     assert listed["templates"][0]["uriTemplate"] == "tableau://notes/{number}"
@@ -36,23 +38,16 @@ def test_cli_lists_resources(abp: CommandLine, tableau: str) -> None:
     assert lines[0].endswith("has 26 resources and 3 templates of addresses")
     assert lines[-4] == f"tableau://files/7.pdf       application/pdf  {len(PDF):,} bytes  7.pdf"
 
-
-def test_cli_reads_resources_into_files(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
+    out = ("--out", tmp_path)
     uris = ["--read", "tableau://files/7.pdf", "--read", "tableau://notes/1"]
-    pdf, note = document(abp, "resources", tableau, *uris, "--out", str(tmp_path))["results"]
+    pdf, note = document(abp, "resources", tableau, *uris, *out)["results"]
     (artifact,) = pdf["artifacts"]
     assert hashlib.sha256(Path(artifact["path"]).read_bytes()).hexdigest() == hashlib.sha256(PDF).hexdigest()
     assert note["data"]["contents"][0]["text"] == "This is tableau://notes/1"
-
-
-def test_unknown_resource_is_reported(abp: CommandLine, tableau: str) -> None:
     done = abp("resources", tableau, "--read", "tableau://views/gone")
-    assert (done.status, done.out) == (1, "")
-    assert "not found" in done.err
+    assert (done.status, done.out) == (1, "") and "not found" in done.err
 
-
-def test_cli_calls_mcp_server_like_any_app(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
-    called = document(abp, "call", tableau, "download_workbook", "-p", "id=a", "--out", str(tmp_path))
+    called = document(abp, "call", tableau, "download_workbook", "-p", "id=a", *out)
     assert (called["transport"], called["artifacts"][0]["filename"]) == ("mcp", "Sales Dashboard.pdf")
     names = [one["name"] for one in document(abp, "capabilities", tableau)["capabilities"]]
     assert {"download_workbook", "resources.read"} <= set(names)

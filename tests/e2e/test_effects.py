@@ -8,7 +8,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -337,37 +337,6 @@ async def test_print_of_frame_or_window_is_a_warning(
                 assert files(result) == [], way
 
 
-@pytest.mark.slow
-async def test_window_printed_and_work_left_by_a_frame_are_warnings(browser: Browser, tmp_path: Path) -> None:
-    html = """<!doctype html><body><script>
-      const execute = async () => {
-        const report = open("");
-        report.print();
-        report.close();
-        fetch("/held");
-      };
-      if (window === top) document.body.append(Object.assign(document.createElement("iframe"), { src: "/frame" }));
-      else document.modelContext.registerTool({ name: "report", description: "prints", execute });
-    </script>"""
-
-    is_released = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.Response:
-        if request.path == "/held":
-            await is_released.wait()
-        return web.Response(text=html, content_type="text/html")
-
-    async with serve_answers(answer) as url:
-        transport = PlaywrightTransport(url, browser=browser, protocol="webmcp")
-        async with connect(url, transport=transport, store=tmp_path) as app:
-            await eventually(lambda: len(app.capabilities) == 1)
-            result = await app.call("report@frame")
-            is_released.set()
-    printed = "the app printed a window, which makes no PDF"
-    left = "the app answered while it still loaded or made content; a file of it comes with a later call"
-    assert result.warnings == (printed, left)
-
-
 # --- downloads --------------------------------------------------------------------------------------------------------
 
 
@@ -432,35 +401,6 @@ async def test_late_or_aborted_download_is_a_warning(connected: Connect) -> None
             "the app's download 'endless.bin' was not finished in time; it comes with a later call",
         )
         assert list((await app.call("file.list")).artifacts) == [""]
-
-
-@pytest.mark.fault(30)
-@pytest.mark.slow
-async def test_download_over_limit_is_aborted(
-    connected: Connect, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "transports.playwright._effect_tracker.BEGIN_TIMEOUT", 20.0
-    )  # a busy machine takes longer than a call
-    before = {path.name for path in browser.folder.iterdir()}
-    async with connected(store=LocalStore(tmp_path / "small", max_bytes=1_000_000)) as app:
-        for url in ("/faults/long/1000/0/endless.bin?endless=1", None):  # a size that nobody knows, and a known one
-            step = {"kind": "download", "bytes": 3_000_000, "filename": "big.bin", **({"url": url} if url else {})}
-            result = await ui(app, step, timeout=30)
-            (warning,) = result.warnings
-            assert warning.startswith("the app's download 'big.bin': the content is over the limit of 1,000,000 bytes")
-            assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
-        await eventually(lambda: not list(browser.folder.glob("downloads-*/*")))
-
-    def more() -> list[str]:
-        new_folders = [path for path in browser.folder.iterdir() if path.name not in before]
-        # Chromium creates a folder again for a download that was cancelled before it had a path.
-        return [str(path) for folder in new_folders for path in (folder, *folder.rglob("*")) if path.is_file()]
-
-    # Chromium removes the temporary file of a download that was broken off a little later
-    with suppress(AssertionError):
-        await eventually(lambda: not more())
-    assert more() == []
 
 
 @pytest.mark.slow
@@ -791,10 +731,7 @@ async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(
             await eventually(lambda: pages(app) == 1)
 
 
-@pytest.mark.parametrize("harness", slow_but(["same", "other"], "same"))
-async def test_effects_of_app_that_a_first_page_leads_to_are_handled(
-    browser: Browser, tmp_path: Path, harness: Literal["same", "other"]
-) -> None:
+async def test_effects_of_app_that_a_first_page_leads_to_are_handled(browser: Browser, tmp_path: Path) -> None:
     requests: Counter[str] = Counter()
     is_released = asyncio.Event()
 
@@ -808,7 +745,7 @@ async def test_effects_of_app_that_a_first_page_leads_to_are_handled(
         return web.Response(text=text, content_type="text/html")
 
     async with serve_answers(answer) as url:
-        transport = PostMessageTransport(url, browser=browser, harness=harness)
+        transport = PostMessageTransport(url, browser=browser)
         async with connect(url, transport=transport, store=tmp_path) as app:
             for is_loaded in (False, True):
                 if is_loaded:

@@ -17,7 +17,6 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import ConsoleMessage, Frame, Page
 
-from tests.support.slow import slow_but
 from transports import Browser
 from webapp_fixture import Fixture
 
@@ -290,55 +289,6 @@ async def test_blobs_arrive_whole_and_buffers_are_transferred(host: OpenHost, fi
         "abp.call('shape', { shape: 'ArrayBuffer', size: 5000 }).then(({ data }) => data.size)"
     )
     assert (await app.data("app.record"))["handedOut"][-1] == kept == 5000  # nobody transferred that one
-
-
-@pytest.mark.parametrize("query", slow_but(["", "?ownevents=assign", "?ownevents=call"], ""))
-async def test_embedded_app_sends_events_once_and_matches_answers(host: OpenHost, fixture: Fixture, query: str) -> None:
-    app = await host(fixture.embed_url + query)
-    await app.data("job.run", {"steps": 4, "delay": 1}, progressToken="mine")
-    progress = [message["payload"] for message in await app.hears("progress", 4)]
-    assert [(item["operationId"], item["progress"]) for item in progress] == [("mine", step) for step in (1, 2, 3, 4)]
-    events = [message["payload"]["event"] for message in await app.hears("notification", 2)]
-    assert events == ["notifications/operation/started", "notifications/operation/completed"]
-
-    assert await app.data("app.toggle") == {"capability": "extra.hello", "available": True}
-    assert await app.data("extra.hello", {"name": "Ann"}) == {"greeting": "Hello, Ann"}
-    assert (await app.data("app.toggle"))["available"] is False
-    assert (await app.call("extra.hello"))["error"]["code"] == "UNKNOWN_CAPABILITY"
-    changes = [message["payload"] for message in (await app.hears("notification", 4))[2:]]
-    assert [change["data"] for change in changes] == [
-        {"added": ["extra.hello"], "removed": [], "changed": []},
-        {"added": [], "removed": ["extra.hello"], "changed": []},
-    ]
-    assert {change["event"] for change in changes} == {"notifications/capabilities/list_changed"}
-
-    ask = {"method": "elicitation/input"}
-    calls = [asyncio.create_task(app.data("form.ask", {**ask, "params": {"n": n}})) for n in (1, 2)]
-    asked = await app.hears("elicitation/request", 2)
-    assert asked[0]["id"] != asked[1]["id"]
-    for question in reversed(asked):
-        answer = {"success": True, "data": {"value": question["payload"]["params"]["n"]}}
-        await app.post("elicitation/response", answer, question["id"])
-        await app.post("elicitation/response", {"success": False}, question["id"])  # too late: answered already
-    assert [(await call)["response"]["data"]["value"] for call in calls] == [1, 2]
-
-
-@pytest.mark.parametrize("form", slow_but(["string", "object"], "object"))
-async def test_call_is_cancelled_by_either_cancel_form(host: OpenHost, fixture: Fixture, form: str) -> None:
-    app = await host(f"{fixture.embed_url}?canceltype={form}")
-    waiting = asyncio.create_task(app.call("job.wait", callId="w"))
-    async with asyncio.timeout(30):
-        while not await app.app.evaluate(
-            "abp.call('app.record').then(({ data }) => data.calls.some((c) => c.callId === 'w'))"
-        ):
-            await asyncio.sleep(0.01)
-    answer = await app.request("capabilities/cancel", {"callId": "w", "reason": "enough"})
-    assert answer == {"callId": "w", "cancelled": True, "reason": "enough"}
-    assert (await waiting)["cancelled"] is True
-    assert await app.request("capabilities/cancel", {"callId": "never was"}) == {
-        "callId": "never was",
-        "cancelled": False,
-    }
 
 
 async def test_shutdown_ends_session_and_allows_another(host: OpenHost, fixture: Fixture) -> None:
