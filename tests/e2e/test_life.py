@@ -167,7 +167,7 @@ async def test_cancelling_connect_closes_everything(
 ) -> None:
     """Without a grace, as on a very busy machine, the driver has not started when its end is waited for no longer."""
     monkeypatch.setattr(browser_process, "_GRACE", grace)
-    for delay in (0.0, 0.1, 0.3, 0.6) if grace else (0.1, 0.4):
+    for delay in (0.0, 0.1, 0.3, 0.6) if grace else (0.3,):
 
         async def opened() -> None:
             async with connect(fixture.url, store=tmp_path / "out"):
@@ -222,6 +222,7 @@ async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Brows
             assert context.pages == []
 
 
+@pytest.mark.slow
 async def test_reason_why_page_cannot_be_opened_again_is_said(browser: Browser) -> None:
     async with AsyncExitStack() as stack:
         async with serve() as fixture:
