@@ -1,4 +1,4 @@
-"""MCP servers that others wrote, from npm and PyPI, pinned: listed, called, read and watched as any app."""
+"""MCP servers that others wrote, from npm, pinned: listed, called, read and watched as any app."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ from typing import Any
 import pytest
 
 from transports import CapabilityError, ElicitationRequest, Notification, connect
-from transports.errors import BinaryError
 
 pytestmark = pytest.mark.hosts
 
-NPM = {"server-everything": "2026.8.31", "server-filesystem": "2026.8.31", "server-memory": "2026.8.31"}
-PYPI = {"mcp-server-git": "2026.10.19"}
+NPM = {"server-everything": "2026.8.31", "server-filesystem": "2026.8.31"}
 PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 
 
@@ -45,17 +42,6 @@ def npm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packages = [f"@modelcontextprotocol/{name}@{version}" for name, version in NPM.items()]
     run("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), *packages, cwd=folder)
     return folder / "node_modules" / "@modelcontextprotocol"
-
-
-@pytest.fixture(scope="module")
-def git_server(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The command of the server of PyPI."""
-    folder = tmp_path_factory.mktemp("pypi")
-    run(sys.executable, "-m", "uv", "venv", "-q", str(folder / "venv"), cwd=folder)
-    python = str(folder / "venv" / "bin" / "python")
-    wanted = [f"{name}=={version}" for name, version in PYPI.items()]
-    run(sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, *wanted, cwd=folder)
-    return str(folder / "venv" / "bin" / "mcp-server-git")
 
 
 def text(data: object) -> str:
@@ -125,31 +111,3 @@ async def test_filesystem(npm: Path, tmp_path: Path) -> None:
         with pytest.raises(CapabilityError, match=r"[Aa]ccess denied"):
             await app.call("read_text_file", {"path": "/etc/hostname"})
         assert not app.resources.available
-
-
-async def test_memory(npm: Path, tmp_path: Path) -> None:
-    entry = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
-    where = f"mcp+stdio:node {npm / 'server-memory' / 'dist' / 'index.js'}"
-    async with connect(where, store=tmp_path, timeout=60) as app:
-        await app.call("create_entities", {"entities": [entry]})
-        graph: Any = (await app.call("read_graph")).data
-        assert "wrote the first program" in str(graph)
-        await app.call("delete_entities", {"entityNames": ["Ada"]})
-
-
-async def test_git_server(git_server: str, tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]
-    (repository / "a.txt").write_text("one\n")
-    for command in (["init", "-q"], ["add", "a.txt"], ["commit", "-q", "-m", "the first commit"]):
-        subprocess.run([*git, *command], cwd=repository, check=True, timeout=60, capture_output=True)
-    (repository / "a.txt").write_text("one\n" + "two\n" * 8000)
-    where = f"mcp+stdio:{git_server} --repository {repository}"
-    async with connect(where, store=tmp_path / "out", timeout=60) as app:
-        assert "the first commit" in text((await app.call("git_log", {"repo_path": str(repository)})).data)
-        difference = await app.call("git_diff_unstaged", {"repo_path": str(repository)})
-        assert difference.artifacts["content.0.text"].size_bytes > 30_000  # what agents see instead is short
-        assert len(str(difference.for_agent())) < 5000
-        with pytest.raises((CapabilityError, BinaryError)):
-            await app.call("git_show", {"repo_path": str(repository), "revision": "nope"})

@@ -153,22 +153,9 @@ def connected_kernel(workbench: str, tmp_path_factory: pytest.TempPathFactory) -
     """A kernel with an open session ``app``, which needs no browser."""
     with kernel(tmp_path_factory.mktemp("kernel")) as (manager, client):
         url = workbench.replace("http", "ws") + "abp"
-        run(client, f'from transports import ProgressBar, connect\napp = await connect({url!r}, store="out")')
+        run(client, f'from transports import connect\napp = await connect({url!r}, store="out")')
         yield manager, client
         run(client, "await app.aclose()")
-
-
-def test_notebook_progress_appears_in_cell_of_its_call(connected_kernel: Kernel) -> None:
-    drawn: list[str] = []
-
-    def keep(message: Any) -> None:
-        if message["msg_type"] in ("display_data", "update_display_data"):
-            drawn.append(message["content"]["data"]["text/html"])
-
-    cell = 'with ProgressBar() as bar:\n    await app.call("job.run", {"steps": 5, "delay": 120}, on_progress=bar)'
-    reply = connected_kernel[1].execute_interactive(cell, timeout=60, output_hook=keep)
-    assert reply["content"]["status"] == "ok"
-    assert len(drawn) > 2 and "5 of 5" in drawn[-1] and not any("5 of 5" in html for html in drawn[:2])
 
 
 RUNS = 'await app.call("job.run", {"steps": 9999}, timeout=600, on_progress=lambda _: print("runs", flush=True))'

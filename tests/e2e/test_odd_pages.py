@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 from playwright.async_api import BrowserContext
 
-from tests.support.pages import serve_answers, serve_page
+from tests.support.pages import serve_page
 from tests.support.pdf import text_of
-from tests.support.slow import slow_but
-from transports import Browser, PlaywrightTransport, Progress, Session, UsageError, connect
-from transports.errors import CapabilityError, NotAbpApp, StoreError, UnsupportedBinary
+from transports import Browser, Progress, Session, UsageError, connect
+from transports.errors import CapabilityError, StoreError, UnsupportedBinary
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -225,11 +223,11 @@ async def test_buffers_and_blobs_that_change_arrive_or_are_reported(odd: Session
         assert (ref.mime_type, ref.size_bytes) == ("application/x-one", size)
 
 
-@pytest.mark.parametrize("transferred", slow_but([False, True], True))
-async def test_buffer_that_app_reuses_after_its_answer_arrives_as_answered(odd: Session, transferred: bool) -> None:
-    for size in (1000, 400_000, 3 << 20):
-        result = await odd.call("reused", {"n": size, "transferred": transferred})
-        assert await odd.store.get(result.artifacts["report"]) == b"\7" * size, size
+async def test_buffer_that_app_reuses_after_its_answer_arrives_as_answered(odd: Session) -> None:
+    for transferred in (False, True):
+        for size in (1000, 400_000, 3 << 20):
+            result = await odd.call("reused", {"n": size, "transferred": transferred})
+            assert await odd.store.get(result.artifacts["report"]) == b"\7" * size, size
 
 
 @pytest.mark.slow
@@ -293,90 +291,41 @@ for (const value of [JSON, Math, Reflect, Object.getPrototypeOf([].values()), Pr
 """
 
 
-@pytest.mark.parametrize("late", slow_but([False, True], False))
-async def test_page_with_frozen_builtins_is_driven_normally(
-    browser: Browser, context: BrowserContext, tmp_path: Path, late: bool
-) -> None:
+async def test_page_with_frozen_builtins_is_driven_normally(browser: Browser, tmp_path: Path) -> None:
     calls = """
     data: () => ({ toString: 1, valueOf: [2], constructor: { hasOwnProperty: "x" }, map: new Map([["toString", 3]]) }),
     file: ({ size }) => new Uint8Array(size), size: ({ file }) => ({ size: file.content.byteLength }),
     print: () => { window.print(); return 1; }"""
-    async with serve_page(html(calls, before=_HARDEN)) as url:
-        page = await context.new_page()
-        await page.goto(url)
-        transport = PlaywrightTransport(url, page=page) if late else PlaywrightTransport(url, browser=browser)
-        async with connect(url, transport=transport, store=tmp_path) as app:
-            data: Any = (await app.call("data")).data
-            assert data == {
-                "toString": 1,
-                "valueOf": [2],
-                "constructor": {"hasOwnProperty": "x"},
-                "map": {"toString": 3},
-            }
-            for size in (1000, 1 << 20):
-                assert (await app.call("file", {"size": size})).artifact().size_bytes == size
-                assert (await app.call("size", {"file": bytes(size)})).data == {"size": size}
-            if not late:  # a late hook of print() is refused by such a page
-                assert (await app.call("print")).artifacts
+    async with (
+        serve_page(html(calls, before=_HARDEN)) as url,
+        connect(url, browser=browser, store=tmp_path) as app,
+    ):
+        data: Any = (await app.call("data")).data
+        assert data == {
+            "toString": 1,
+            "valueOf": [2],
+            "constructor": {"hasOwnProperty": "x"},
+            "map": {"toString": 3},
+        }
+        for size in (1000, 1 << 20):
+            assert (await app.call("file", {"size": size})).artifact().size_bytes == size
+            assert (await app.call("size", {"file": bytes(size)})).data == {"size": size}
+        assert (await app.call("print")).artifacts
 
 
-@pytest.mark.slow
-async def test_svg_page_exchanges_large_files(browser: Browser, tmp_path: Path) -> None:
-    script = html("file: ({ size }) => new Uint8Array(size), size: ({ file }) => ({ size: file.content.byteLength })")
-    script = script.rpartition("<script>")[2].removesuffix("</script>")
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg"><script><![CDATA[{script}]]></script></svg>'
-
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=svg, content_type="image/svg+xml")
-
-    async with serve_answers(answer) as url, connect(url, browser=browser, store=tmp_path) as app:
-        assert (await app.call("file", {"size": 1 << 20})).artifact().size_bytes == 1 << 20
-        assert (await app.call("size", {"file": bytes(1 << 20)})).data == {"size": 1 << 20}
-
-
-@pytest.mark.parametrize("reloads", slow_but([1, 2], 2))
-async def test_page_that_reloads_while_its_app_begins_is_opened(connected: Open, reloads: int) -> None:
+async def test_page_that_reloads_while_its_app_begins_is_opened(connected: Open) -> None:
     """As a page does that has installed its first service worker."""
-    begin = f"""{{
+    begin = """{
       const initialize = abp.initialize, count = Number(localStorage.count ?? 0);
-      abp.initialize = () => {{
-        if (count >= {reloads}) return initialize();
+      abp.initialize = () => {
+        if (count >= 2) return initialize();
         localStorage.count = count + 1;
         location.reload();
-        return new Promise(() => {{}});
-      }};
-    }}"""
+        return new Promise(() => {});
+      };
+    }"""
     async with connected(html("count: () => Number(localStorage.count)") + f"<script>{begin}</script>") as app:
-        assert (await app.call("count")).data == reloads
-
-
-@pytest.mark.slow
-async def test_window_prints_again_once_the_session_has_ended(context: BrowserContext) -> None:
-    await context.add_init_script("window.print = () => { window.printed = true; };")
-    page = await context.new_page()
-    async with serve_page(html("open: () => { window.open(location.href); }")) as url:
-        await page.goto(url)
-        async with connect(url, page=page, store="none:") as app, page.expect_popup() as opened:
-            await app.call("open")
-        window = await opened.value
-        await window.wait_for_load_state()
-        assert await window.evaluate("(print(), window.printed)") is True
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("install", [False, True])
-async def test_page_without_app_is_reported_despite_frozen_clock(context: BrowserContext, install: bool) -> None:
-    page = await context.new_page()
-    if install:
-        await page.clock.install(time=0)
-        await page.clock.pause_at(1000)
-    else:
-        await page.clock.set_fixed_time(0)
-    # An element of this id is a member of the window.
-    async with serve_page('<!doctype html><title>None</title><div id="abp"></div>') as url:
-        await page.goto(url)
-        with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded"):
-            await connect(url, transport=PlaywrightTransport(url, page=page, grace=0.3), store="none:")
+        assert (await app.call("count")).data == 2
 
 
 async def test_calls_end_although_the_clock_is_stopped(context: BrowserContext, tmp_path: Path) -> None:
@@ -392,18 +341,17 @@ async def test_calls_end_although_the_clock_is_stopped(context: BrowserContext, 
         assert (await app.call("echo", {"a": 1}, timeout=10)).data == {"a": 1}
 
 
-#: What pages put in the place of natives before the session begins in them, and calls in them with their answers.
-_REPLACED = {
-    "Promise": "window.Promise = class extends Promise {};",
-    "constructor of Promise": "delete Promise.prototype.constructor;",
-    "Blob": "const Native = Blob; window.Blob = function (...args) { return new Native(...args); };",
-    "scheduler and fetch": """
-      Object.defineProperty(window, "scheduler", { value: {} });
-      const native = fetch;
-      class Request extends Promise { end() {} }
-      const request = (args) => new Request((resolve) => resolve(native(...args)));
-      window.fetch = (...args) => Object.assign(request(args), { cancel() {} });""",
-}
+#: What a page puts in the place of natives before the session begins in it, and calls in it with their answers. Others
+#: are in tests/e2e/test_replaced_natives.py.
+_REPLACED = """
+window.reasons = [];
+addEventListener("unhandledrejection", (event) => reasons.push(`${event.reason}`));
+delete Promise.prototype.constructor;
+Object.defineProperty(window, "scheduler", { value: {} });
+const native = fetch;
+class Request extends Promise { end() {} }
+const request = (args) => new Request((resolve) => resolve(native(...args)));
+window.fetch = (...args) => Object.assign(request(args), { cancel() {} });"""
 _CALLS_IN_REPLACED = """
 url: () => URL.createObjectURL(new Blob(["a"])).slice(0, 5),
 ask: () => window.__abp_elicitation({ method: "elicitation/input", params: {} }),
@@ -411,13 +359,9 @@ blob: ({ n }) => new Blob([new Uint8Array(n)]),
 members: () => [typeof fetch("/").cancel, typeof fetch("/").end]"""
 
 
-@pytest.mark.parametrize("replaced", slow_but(_REPLACED, "scheduler and fetch"))
-async def test_open_page_with_its_own_natives_is_driven_normally(
-    context: BrowserContext, tmp_path: Path, replaced: str
-) -> None:
-    before = 'window.reasons = []; addEventListener("unhandledrejection", (event) => reasons.push(`${event.reason}`));'
+async def test_open_page_with_its_own_natives_is_driven_normally(context: BrowserContext, tmp_path: Path) -> None:
     page = await context.new_page()
-    async with serve_page(html(_CALLS_IN_REPLACED, before=before + _REPLACED[replaced])) as url:
+    async with serve_page(html(_CALLS_IN_REPLACED, before=_REPLACED)) as url:
         await page.goto(url)
         answer = {"success": True, "data": {"value": 5}}
         async with connect(url, page=page, store=tmp_path, timeout=10, on_elicitation=lambda _: answer) as app:
@@ -425,8 +369,8 @@ async def test_open_page_with_its_own_natives_is_driven_normally(
             assert (await app.call("ask")).data == answer
             for size in (1000, 1 << 20):
                 assert (await app.call("blob", {"n": size})).artifact().size_bytes == size
-            if "fetch" in replaced:  # what the page gave to its promises is kept
-                assert (await app.call("members")).data == ["function", "function"]
+            # What the page gave to its promises is kept.
+            assert (await app.call("members")).data == ["function", "function"]
         assert await page.evaluate("reasons") == []
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -145,23 +143,6 @@ async def test_unreadable_storage_state_is_rejected(browser: Browser, tmp_path: 
 
 
 # --- many at once -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-async def test_lent_browser_rejects_storage_state(tmp_path: Path) -> None:
-    """The source of a lent browser learns only then that its sessions share a context."""
-    async with notebook() as url, Browser(profile=tmp_path / "profile") as browser:
-
-        class Lender:
-            closed = False
-
-            @contextlib.asynccontextmanager
-            async def lend(self) -> AsyncIterator[Browser]:
-                yield browser
-
-        state: dict[str, list[object]] = {"cookies": [], "origins": []}
-        with pytest.raises(UsageError, match="an existing context keeps its own state"):
-            await connect(url, browser=Lender(), storage_state=state, store=tmp_path / "out")
 
 
 @pytest.mark.requirement("R6-3k")

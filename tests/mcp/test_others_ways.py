@@ -7,13 +7,13 @@ import base64
 import gzip
 import inspect
 import json
-import shlex
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,9 @@ async def test_server_may_insist_on_initialize_as_the_first_message(tmp_path: Pa
 
 async def test_error_on_stdout_of_server_that_ends_is_shown() -> None:
     with pytest.raises(ConnectFailed, match="ended with status 0; it said: Error: API_KEY is missing"):
-        async with connect(f"mcp+stdio:{sys.executable} -c 'print(\"Error: API_KEY is missing\")'", store="memory:"):
+        async with connect(
+            f'mcp+stdio:{sys.executable} -c \'print("Error: API_KEY is missing", end="")\'', store="memory:"
+        ):
             pass
 
 
@@ -400,56 +402,6 @@ async def report_changes_again() -> None:
         await eventually(lambda: opened >= 3)
 
 
-#: A server whose JSON library writes floats, and whose errors and log messages have forms of their own.
-_LOOSE = """
-import json, sys
-answers = json.loads(sys.argv[1])
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" not in request:
-        continue
-    answer = {"jsonrpc": "2.0", "id": float(request["id"])}
-    if request["method"] == "tools/call":
-        for level, member in (("warn", "data"), ("ERROR", "message"), ("loud", "data")):
-            log = {"level": level, member: level}
-            print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": log}), flush=True)
-        progress = {"progressToken": request["params"]["_meta"]["progressToken"], "progress": "half"}
-        for _ in range(2):
-            print(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress}), flush=True)
-        answer |= answers.pop(0)
-    elif request["method"] == "tools/list":
-        answer["result"] = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
-    else:
-        info = {"name": "s", "version": "1"}
-        answer["result"] = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
-    print(json.dumps(answer), flush=True)
-"""
-
-
-def loose_server(folder: Path, *answers: object) -> str:
-    """The target of a server that answers successive calls so."""
-    server = folder / "server.py"
-    server.write_text(_LOOSE)
-    return f"mcp+stdio:{shlex.join([sys.executable, str(server), json.dumps(answers)])}"
-
-
-async def test_ids_may_be_floats_and_notifications_those_of_other_libraries(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    levels: list[object] = []
-    target = loose_server(tmp_path, {"result": {"content": [WORDS]}})
-
-    def note_level(notification: Notification) -> None:
-        assert isinstance(notification.data, dict)
-        levels.append((notification.data["level"], notification.data["data"]))
-
-    async with connect(target, store="memory:", timeout=20, on_notification=note_level) as app:
-        assert (await app.call("go")).data == {"content": [WORDS]}
-    assert levels == [("warning", "warn"), ("error", "ERROR"), ("info", "loud")]
-    (left_out,) = caplog.messages
-    assert left_out.startswith("left out notifications/progress of the server, and more such: params.progress: Input")
-
-
 @pytest.mark.parametrize(
     ("confirmed", "answer"), [(True, {"action": "accept", "content": {}}), (False, {"action": "decline"})]
 )
@@ -463,39 +415,6 @@ async def test_form_without_fields_asks_for_a_confirmation(tmp_path: Path, confi
 
     async with connect(target, store="memory:", timeout=20, on_elicitation=decide) as app:
         assert (await app.call("go")).data == {"answered": answer}
-
-
-async def test_last_answer_may_have_no_line_end(tmp_path: Path) -> None:
-    target = loose_server(tmp_path, {"result": {"content": [WORDS]}})
-    ending = """
-    if request["method"] == "tools/call":
-        print(json.dumps(answer), end="", flush=True)
-        break
-    print"""
-    file = tmp_path / "server.py"
-    file.write_text(ending.join(file.read_text().rsplit("\n    print", 1)))
-    async with connect(target, store="memory:", timeout=20) as app:
-        assert (await app.call("go")).data == {"content": [WORDS]}
-
-
-async def test_odd_error_is_shown_as_refusal(tmp_path: Path) -> None:
-    errors: list[tuple[object, str]] = [
-        ("just text", "just text"),
-        ({"code": "E_DISK", "message": "disk is full"}, "E_DISK: disk is full"),
-        ({"message": "no code"}, "no code"),
-        ({"code": 5, "reason": "own member"}, "own member"),
-        ({"code": 1.5, "message": "half"}, "half"),
-        (["odd"], "odd"),
-        ({"code": -32000, "message": "no city"}, "no city"),
-        ({"code": -32603, "message": "Internal error", "data": "disk is full"}, "go: Internal error: disk is full"),
-        ({"code": -32603, "message": "", "data": {"why": ["disk"]}}, r'go: the server failed: {"why":\["disk"\]}'),
-        ({"code": -32603, "message": "disk is full", "data": "disk is full"}, r"go: disk is full \["),
-    ]
-    target = loose_server(tmp_path, *({"error": error} for error, _ in errors))
-    async with connect(target, store="memory:", timeout=20) as app:
-        for _, words in errors:
-            with pytest.raises(CapabilityError, match=words):
-                await app.call("go")
 
 
 def body(text: str | bytes, *, status: int = 200, coding: str = "identity") -> web.Response:
@@ -552,6 +471,30 @@ async def test_odd_http_answer_is_read() -> None:
     async with served(serve) as session:
         for kind in READ:
             assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}, kind
+
+
+async def test_notifications_may_be_those_of_other_libraries(caplog: pytest.LogCaptureFixture) -> None:
+    levels: list[object] = []
+
+    def answer(_: web.Request, asked: dict[str, Any], said: object) -> web.Response:
+        progress = {"progressToken": asked["params"]["_meta"]["progressToken"], "progress": "half"}
+        sent: list[dict[str, Any]] = [
+            {"method": "notifications/message", "params": {"level": level, member: level}}
+            for level, member in (("warn", "data"), ("ERROR", "message"), ("loud", "data"))
+        ]
+        sent += [{"method": "notifications/progress", "params": progress}] * 2
+        return events(*(json.dumps({"jsonrpc": "2.0", **message}) for message in sent), json.dumps(said))
+
+    def note_level(notification: Notification) -> None:
+        assert isinstance(notification.data, dict)
+        levels.append((notification.data["level"], notification.data["data"]))
+
+    async with served(answering({"tools/call": answer}), on_notification=note_level) as session:
+        assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
+        await eventually(lambda: len(levels) == 3)
+    assert levels == [("warning", "warn"), ("error", "ERROR"), ("info", "loud")]
+    (left_out,) = [message for message in caplog.messages if "progress" in message]
+    assert left_out.startswith("left out notifications/progress of the server, and more such: params.progress: Input")
 
 
 async def test_broken_connection_ends_one_call_only() -> None:
@@ -703,8 +646,25 @@ def error(asked: dict[str, Any], **fields: object) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": asked["id"], **fields})
 
 
+def answer_error(odd: object, _: web.Request, asked: dict[str, Any], said: object) -> web.Response:
+    return body(error(asked, error=odd))
+
+
+#: What servers put in the place of an error, and what is shown of it.
+ERRORS: list[tuple[object, str]] = [
+    ("just text", "just text"),
+    ({"code": "E_DISK", "message": "disk is full"}, "E_DISK: disk is full"),
+    ({"message": "no code"}, "no code"),
+    ({"code": 5, "reason": "own member"}, "own member"),
+    ({"code": 1.5, "message": "half"}, "half"),
+    (["odd"], "odd"),
+    ({"code": -32000, "message": "no city"}, "no city"),
+    ({"code": -32603, "message": "Internal error", "data": "disk is full"}, "go: Internal error: disk is full"),
+    ({"code": -32603, "message": "", "data": {"why": ["disk"]}}, r'go: the server failed: {"why":\["disk"\]}'),
+    ({"code": -32603, "message": "disk is full", "data": "disk is full"}, r"go: disk is full \["),
+]
 FAULTS: list[tuple[Answer, type[ABPError], str]] = [
-    (lambda request, asked, said: body(error(asked, error="disk is full")), CapabilityError, "disk is full"),
+    *((partial(answer_error, odd), CapabilityError, words) for odd, words in ERRORS),
     (lambda request, asked, said: body(error(asked, id=None, error="who asks")), CapabilityError, "who asks"),
     (lambda request, asked, said: body(error(asked, error="teapot"), status=418), CapabilityError, "teapot"),
     (lambda request, asked, said: body("<html>", status=500), CapabilityError, r"HTTP 500 Internal Server Error \["),
