@@ -13,6 +13,7 @@ from tests.support.rows import each_row
 from transports import errors
 from transports.errors import (
     ABPError,
+    CallTimeout,
     CapabilityError,
     Disconnected,
     NotRecorded,
@@ -107,6 +108,20 @@ def test_as_dict_is_json_and_omits_missing_fields() -> None:
     }
     assert error.as_dict() == json.loads(json.dumps(error.as_dict())) == expected
     assert error.cancelled is False and error.alternatives == ("export.png",)
+
+
+def test_error_details_are_copied() -> None:
+    given_details = {"a": 1}
+    error = SizeMismatch("no", details=given_details)
+    error.details["b"] = 2
+    out = error.as_dict()
+    error.details["c"] = 3
+    assert given_details == {"a": 1} and out["details"] == {"a": 1, "b": 2}
+
+
+def test_instance_overrides_do_not_change_error_class() -> None:
+    assert CallTimeout("x", retryable=False).retryable is False and CallTimeout.retryable is True
+    assert Disconnected("x", code="GONE").code == "GONE" and Disconnected.code == "DISCONNECTED"
 
 
 @each_row(

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from transports import BinaryData, Browser, LocalStore, StoreError, UsageError, connect
-from transports._internal.files import read_regular
+from transports._internal.files import open_regular, read_regular
 from transports.artifacts._signing import find_server, signing_key
+from transports.playwright import _process as browser_process
 from transports.playwright._find import find_ffmpeg
 from transports.playwright._process import child_environment
 from transports.playwright._scripts import read_adapter
@@ -94,12 +95,27 @@ def test_oversized_text_file_is_rejected(tmp_path: Path, read: Callable[[Path], 
         read(path)
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "a\ud800", "file/x"])
+def test_impossible_file_name_raises_os_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError) as refused:
+        open_regular(tmp_path / name)
+    assert refused.value.strerror
+
+
 def test_file_over_read_limit_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"1234")
     assert read_regular(path, 4) == b"1234"
     with pytest.raises(OSError, match="larger than 3 bytes"):
         read_regular(path, 3)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs files whose size is not known")
+def test_file_reporting_zero_size_is_still_limited() -> None:
+    assert read_regular("/proc/self/status", 1 << 20).startswith(b"Name:")
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        read_regular("/proc/self/status", 10)
 
 
 @pytest.mark.parametrize(
@@ -193,3 +209,13 @@ async def test_system_without_temporary_folder_is_reported(
     monkeypatch.setattr(tempfile, "gettempdir", find_none)
     with pytest.raises(UsageError, match="set TMPDIR to one that can"):
         await use()
+
+
+async def test_temporary_folder_that_was_removed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by programs that tidy up /tmp."""
+    monkeypatch.setattr(browser_process, "_folder_path", None)  # an open browser of another test has a folder already
+    monkeypatch.setattr(browser_process, "_folder_users", 0)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+    with pytest.raises(StoreError, match=f"cannot make a temporary folder in {folder}: No such file.* with TMPDIR"):
+        await Browser().__aenter__()

@@ -128,6 +128,25 @@ async def test_cancel_request_cancels_call_once(transport: MemoryTransport) -> N
     assert await ask(transport, cancel) == {"callId": "9", "cancelled": False}
 
 
+async def test_call_outliving_its_timeout_is_forgotten_when_it_ends(
+    transport: MemoryTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    go = asyncio.Event()
+
+    async def late(params: Mapping[str, object], call: Call) -> object:
+        await go.wait()
+        raise RuntimeError("nobody hears this")
+
+    async with MemoryTransport({"late": late}) as slow:
+        with pytest.raises(CallTimeout):
+            await ask(slow, request("late", "1"), timeout=0.01)
+        go.set()
+        await asyncio.sleep(0.01)
+        assert await ask(slow, Message("capabilities/cancel", {"callId": "1"})) == {"callId": "1", "cancelled": False}
+        assert slow.cancelled == {}
+    assert caplog.records == []
+
+
 async def test_a_late_elicitation_response_is_ignored(transport: MemoryTransport) -> None:
     calling = asyncio.ensure_future(ask(transport, request("elicit", "5")))
     asked = await anext(transport.events())
@@ -137,6 +156,14 @@ async def test_a_late_elicitation_response_is_ignored(transport: MemoryTransport
     assert await calling == {"success": False, "cancelled": True}
     await transport.notify(Message("elicitation/response", {"success": True}, id=asked.id))
     await transport.notify(Message("elicitation/response", {"success": True}))
+
+
+async def test_only_the_first_elicitation_response_counts(transport: MemoryTransport) -> None:
+    calling = asyncio.ensure_future(ask(transport, request("elicit")))
+    asked = await anext(transport.events())
+    for n in (1, 2):
+        await transport.notify(Message("elicitation/response", {"n": n}, id=asked.id))
+    assert (await calling)["data"] == {"n": 1}
 
 
 async def test_closing_waits_for_handlers() -> None:

@@ -143,6 +143,19 @@ async def test_slow_thumbnail_is_left_out(app_of: Connect, monkeypatch: pytest.M
     assert [child for child in psutil.Process().children() if "sleep" in child.name()] == []
 
 
+async def test_frozen_program_is_not_started_again_for_a_thumbnail(
+    app_of: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ref,) = await painted(app_of, (b"%PDF-1.7 any", "application/pdf"))
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\ntouch "$0.started"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(program))
+    monkeypatch.setattr("sys.frozen", True, raising=False)
+    assert "<img" not in ref._repr_html_()
+    assert not program.with_suffix(".started").exists()
+
+
 @pytest.mark.parametrize("key", [None, "k" * 32])
 async def test_notebook_links_to_download_when_store_is_served(
     app_of: Connect, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -230,6 +243,11 @@ def test_unstored_file_is_shown_as_not_stored() -> None:
     assert "3 bytes, not stored" in Seen(ref._repr_html_()).check().words
 
 
+async def test_text_with_crlf_shows_its_lines(app_of: Connect) -> None:
+    (ref,) = await painted(app_of, (b"a,b\r\n1,2\r\n", "text/csv"))
+    assert Seen(ref._repr_html_()).check().words.endswith("a,b\n1,2\n")
+
+
 def test_capabilities_render_in_notebook() -> None:
     entries = {f"c{n}": {"name": f"c{n}", "description": EVIL} for n in range(51)}
     many = Capabilities(entries)
@@ -250,6 +268,13 @@ def test_capability_shows_nested_object_parameters() -> None:
     markup = Capability(name="export.pdf", input_schema=schema)._repr_html_()
     rows = [Seen(row).words for row in markup.split("<tr>")[2:]]
     assert rows == ["htmlstring\n", "optionsobject\n", "options.formatstringyes\n"]
+
+
+def test_a_long_answer_is_cut() -> None:
+    result = Result("x", {"rows": [{"text": "y" * 5000}] * 500}, {}, warnings=(EVIL,) * 50)
+    seen = Seen(result._repr_html_()).check()
+    assert len(seen.words) < 10_000 and seen.words.count("Warning: ") == 10
+    assert repr(result) == "<Result of x: 0 artifacts, 50 warnings>"
 
 
 def test_in_memory_artifact_html_has_no_image_or_link() -> None:

@@ -10,12 +10,14 @@ import psutil
 import pytest
 
 from tests.support.local_store import run_script
+from transports.artifacts._files import replacing
 from transports.batch.ledger._schema import SqliteDatabase
 from transports.errors import ProfileInUse
 from transports.mcp import _stdio as stdio, _streams as streams
 from transports.mcp._servers import StdioServer
 from transports.playwright._browser import lock_profile
 from transports.playwright._process import child_environment, is_running
+from transports.session._sign_in import _write_state
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.
 _IMPORT = """
@@ -118,6 +120,25 @@ def test_worker_ends_while_its_file_is_open_elsewhere(tmp_path: Path, monkeypatc
         assert other.lost_workers(["worker"]) == ["worker"]
     assert other.lost_workers(["worker"]) == ["worker"] and not list((tmp_path / "workers").iterdir())
     other.close()
+
+
+def test_briefly_locked_file_is_replaced_after_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a virus scanner opens what is new."""
+    monkeypatch.setattr("transports.artifacts._files.OPEN_FILES_MOVE", False)
+    replace, tries = Path.replace, 0
+
+    def refused_once(path: Path, target: Path) -> Path:
+        nonlocal tries
+        tries += 1
+        if tries % 2:
+            raise PermissionError(13, "it is open", str(path))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", refused_once)
+    _write_state(tmp_path / "state.json", "{}")
+    with replacing(tmp_path / "copy"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "state.json"] and tries == 4
 
 
 async def test_mcp_server_children_end_without_process_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

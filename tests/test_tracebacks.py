@@ -1,5 +1,6 @@
 """Tracebacks of errors that leave the library: the caller's lines, not ours, in Python and in pytest."""
 
+import asyncio
 import logging
 import traceback
 from collections.abc import Mapping
@@ -52,6 +53,34 @@ def test_traceback_of_invalid_argument_is_short() -> None:
     with pytest.raises(UsageError, match="on_progress= must be a function, not int") as refused:
         connect("http://127.0.0.1:9/", on_progress=3)  # type: ignore[arg-type]
     check(refused)
+
+
+async def test_traceback_of_cancellation_is_short(app_of: Connect) -> None:
+    """Ctrl-C prints it: where the caller waited, and not the places in the library or in Playwright."""
+    async with app_of({"hang": hang}) as app:
+        waiting = asyncio.ensure_future(app.call("hang"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await waiting
+    printed = "".join(traceback.format_exception(caught.value))
+    assert __file__ in printed and printed.count(f'File "{PACKAGE}') <= 1, printed
+
+
+async def test_traceback_of_cancelled_caller_code_is_kept() -> None:
+    @short_traceback
+    async def call() -> None:
+        await mine()
+
+    async def mine() -> None:
+        await asyncio.sleep(60)
+
+    waiting = asyncio.ensure_future(call())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await waiting
+    assert "await asyncio.sleep(60)" in "".join(traceback.format_exception(caught.value))
 
 
 def test_traceback_of_sync_session_is_short() -> None:

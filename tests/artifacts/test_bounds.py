@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from tests.support.local_store import PNG, visible
 from transports.artifacts import (
     ArtifactRef,
     LocalStore,
     MemoryStore,
     Retention,
+    Scope,
+    _base as eviction,
+    search as find,
 )
-from transports.artifacts._content import Meter, describe
+from transports.artifacts._base import ArtifactStore, Evictor
+from transports.artifacts._content import Meter, clean_namespace, describe
 from transports.artifacts._opening import sweeping
+from transports.artifacts._ref import ArtifactRef as Ref
+from transports.artifacts._retention import Entry
 from transports.artifacts.local import _maintenance as maintenance
 
 HASH = "a" * 64
@@ -25,9 +34,37 @@ HASH = "a" * 64
 # --- content ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("pieces", [[5000], [4095, 5000], [4096, 1], [1, 4095, 9]])
+def test_meter_keeps_first_4096_bytes_as_head(pieces: list[int]) -> None:
+    meter = Meter(10_000)
+    for size in pieces:
+        meter.add(memoryview(b"x" * size))
+    assert (len(meter.head), meter.size) == (4096, sum(pieces))
+
+
+def test_namespace_keeps_64_of_first_256_characters() -> None:
+    assert clean_namespace("x" * 64) == "x" * 64 == clean_namespace("x" * 65)
+    assert clean_namespace("-" * 255 + "ab") == "a"
+    assert clean_namespace("-" * 256 + "ab") == "artifact" == clean_namespace("-" * 256)
+
+
 def kept(**meta: object) -> dict[str, object]:
     source = describe(Meter(1), meta=meta).source
     return {key: value for key, value in source.items() if key in (*meta, "warnings")}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ab " * 333 + "x", "ab " * 333 + "x"),
+        ("ab " * 333 + "xy", "ab " * 333 + "…"),
+        ("x" * 99, "x" * 99),
+        ("x" * 100, "…"),
+        ("x" * 99 + " " + "y" * 100, "x" * 99 + " …"),
+    ],
+)
+def test_metadata_text_keeps_1000_characters_and_no_run_of_100(text: str, expected: str) -> None:
+    assert kept(a=text) == {"a": expected}
 
 
 def test_metadata_over_32_kib_is_dropped_with_a_warning() -> None:
@@ -43,7 +80,53 @@ def test_metadata_over_32_kib_is_dropped_with_a_warning() -> None:
 # --- metadata ---------------------------------------------------------------------------------------------------------
 
 
+async def test_last_10_names_of_content_are_remembered() -> None:
+    async with MemoryStore() as store:
+        for number in range(11):
+            ref = await store.put_bytes(PNG, filename=f"{number}.png")
+            assert ref.source["requested_names"] == [f"{one}.png" for one in range(max(0, number - 9), number + 1)]
+
+
+async def test_random_name_is_used_after_999_collisions(root: Path) -> None:
+    async with LocalStore(root) as store:
+        await store.put_bytes(b"first")
+        for name in ("a.bin", *(f"a-{number}.bin" for number in range(2, 999))):
+            (root / name).touch()
+        assert (await store.put_bytes(b"second", filename="a.bin")).filename == "a-999.bin"
+        before = visible(root)
+        assert len((await store.put_bytes(b"third", filename="a.bin")).filename) == len("a-0123456789abcdef.bin")
+        assert len(visible(root)) == len(before) + 1
+
+
+async def test_search_covers_first_mib_of_text() -> None:
+    async with MemoryStore() as store:
+        refs: Sequence[Ref] = [
+            await store.put_bytes(b"." * (length - 5) + b"apple", mime_type="text/plain")
+            for length in (1_048_576, 1_048_577)
+        ]
+        assert [ref.id for ref in await find(store, "apple")] == [refs[0].id]
+        assert [ref.id for ref in await find(store, "appl")] == [ref.id for ref in refs]
+
+
 # --- time -------------------------------------------------------------------------------------------------------------
+
+
+async def test_expiry_is_checked_at_most_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = 100.0
+    monkeypatch.setattr(eviction, "time", SimpleNamespace(monotonic=lambda: at, time=lambda: at))
+    looked: list[float] = []
+
+    class Store:
+        retention, scope = Retention.only(ttl_seconds=1), Scope()
+
+        async def _list_candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
+            looked.append(at)
+            return []
+
+    evictor = Evictor()
+    for at in (160.0, 160.5, 220.5, 221.0):  # noqa: B007 - the clock reads it
+        await evictor.make_room(cast("ArtifactStore", Store()), Store.retention, "key", 1)
+    assert looked == [160.5, 221.0]
 
 
 async def test_leftovers_are_collected_every_60th_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +158,21 @@ async def test_leftovers_are_collected_every_60th_sweep(monkeypatch: pytest.Monk
     assert done == ["gc", *["retention"] * 59, "gc", "retention"]
 
 
+@pytest.mark.parametrize(("seconds", "removed"), [(3600.0, False), (3600.5, True)])
+async def test_staged_file_of_dead_writer_is_kept_for_an_hour(
+    root: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, removed: bool
+) -> None:
+    async with LocalStore(root) as store:
+        await store.put_bytes(b"x")
+        staged = root / ".abp" / "staging" / "999999999-0a"
+        staged.touch()
+        at = staged.stat().st_mtime + seconds
+        monkeypatch.setattr("time.time", lambda: at)
+        assert await store.scoped(Scope(session="s")).gc() == []
+        assert [one.kind for one in await store.gc(dry_run=True)] == ["staged"] * removed
+        assert staged.exists() and len(await store.gc()) == removed
+
+
 @pytest.mark.parametrize("beyond", [0.0, 0.5])
 async def test_gc_keeps_orphans_an_hour_and_damaged_content_a_day(
     root: Path, monkeypatch: pytest.MonkeyPatch, beyond: float
@@ -92,3 +190,20 @@ async def test_gc_keeps_orphans_an_hour_and_damaged_content_a_day(
             monkeypatch.setattr(maintenance, "time", SimpleNamespace(time=lambda at=at: at))
             found = {one.kind for one in await store.gc(dry_run=True)}
             assert kinds.isdisjoint(found) if not beyond else kinds <= found
+
+
+async def test_session_artifacts_are_counted_only_if_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each artifact would cost as much as the session has artifacts."""
+    counted: list[Scope] = []
+    entries = MemoryStore._list_entries
+
+    async def counting(self: MemoryStore, scope: Scope) -> list[Entry]:
+        counted.append(scope)
+        return await entries(self, scope)
+
+    monkeypatch.setattr(MemoryStore, "_list_entries", counting)
+    for retention, times in ((Retention.only(ttl_seconds=60), 0), (Retention.only(max_artifacts_per_session=9), 3)):
+        store = MemoryStore(retention=retention).scoped(Scope(session="s"))
+        for number in range(3):
+            await store.put_bytes(b"%d" % number)
+        assert len(counted) == times

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -184,6 +185,16 @@ async def test_staged_file_may_be_written_externally(store: ArtifactStore) -> No
             await staged.write(b"more")
     assert not path.exists() and await store.get(ref.id) == data
     assert ref.path is None or stat.S_IMODE(ref.path.stat().st_mode) == 0o600
+
+
+async def test_writing_non_bytes_is_rejected_and_writing_continues(store: ArtifactStore) -> None:
+    async with store.stage() as staged:
+        await staged.write(b"one ")
+        with pytest.raises(TypeError):
+            await staged.write("two")  # type: ignore[arg-type]
+        await staged.write(b"three")
+        ref = await staged.commit()
+    assert ref.size_bytes == len(b"one three")
 
 
 async def test_staged_file_changing_during_commit_is_detected(
@@ -611,6 +622,19 @@ async def test_audit_log_records_user_and_action(opened: Open, tmp_path: Path) -
     assert "private-name" not in text and "PDF-1.7" not in text
 
 
+async def test_oversized_content_is_logged_once(opened: Open, tmp_path: Path) -> None:
+    store = opened(audit=tmp_path / "log", max_bytes=10)
+    with pytest.raises(TooLarge):
+        await store.put_bytes(b"x" * 11)
+    async with store.stage() as staged:
+        staged.path.write_bytes(b"x" * 11)
+        with pytest.raises(TooLarge):
+            await staged.commit()
+    assert [(line["action"], line["wanted"], line["code"]) for line in lines(tmp_path / "log")] == [
+        ("refuse", "put", "TOO_LARGE")
+    ] * 2
+
+
 async def test_cancelled_read_is_audited(opened: Open, tmp_path: Path) -> None:
     store = opened(audit=tmp_path / "log")
     ref = await store.put_bytes(os.urandom(1_000_000))
@@ -634,6 +658,24 @@ async def test_unloggable_actions_are_not_performed(opened: Open, tmp_path: Path
                 await work
     assert victim.read_text() == "precious"
     assert sha(b"x") not in {one.sha256 for one in await opened().list()}
+
+
+async def test_audit_log_that_cannot_be_closed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    store = open_store("memory:", audit=log)
+    await store.put_bytes(PDF)
+    close = os.close
+
+    def failing(fd: int) -> None:
+        is_log = os.fstat(fd).st_ino == log.stat().st_ino
+        close(fd)
+        if is_log:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", failing)
+        with pytest.raises(StoreError, match="cannot write the audit log"):
+            await store.put_bytes(b"other")
 
 
 SHARED_LOG = """

@@ -150,3 +150,11 @@ async def test_export_to_full_disk_leaves_no_file(small_disk: Path, tmp_path: Pa
     with pytest.raises(StoreFull, match="choose another path"):
         await store.export(ref, small_disk / "file.bin")
     assert names(small_disk) == []
+
+
+async def test_every_store_can_be_closed(store: ArtifactStore) -> None:
+    async with store as entered:
+        assert entered is store
+        ref = await store.put_bytes(PDF)
+    await store.aclose()
+    assert await store.get(ref.id) == PDF

@@ -25,7 +25,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.support.clock import Clock
 from tests.support.limits import change_limits
-from tests.support.local_store import PDF, inner
+from tests.support.local_store import PDF, inner, visible
 from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS, environment
 from tests.support.slow import slow_but
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
@@ -160,6 +160,28 @@ async def test_unwritable_index_does_not_block_store(store: LocalStore, root: Pa
     assert {ref.id for ref in await LocalStore(root).list()} == {ref.id for ref in (*refs, mine)}
 
 
+async def test_stale_index_row_is_not_reused_for_new_file_with_same_inode(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_limits(monkeypatch, _index, wait=0.05)
+    store = LocalStore(root, retention=KEEPS)
+    old = await store.put_bytes(b"same", filename="old.txt")
+    assert await store.list() == [old]
+    with closing(database(root)) as db:
+        db.execute("BEGIN IMMEDIATE")  # such as another process that was stopped
+        await store.delete(old.id)
+        new = await store.put_bytes(b"same", filename="new.txt")
+        db.execute("ROLLBACK")
+        assert new.id == old.id
+        await store.aclose()
+        inode = (root / f".abp/meta/{new.id}.json").stat().st_ino
+        db.execute("UPDATE artifacts SET inode = ?", (inode,))  # as file systems often do
+        db.commit()
+    reader = LocalStore(root)
+    assert await reader.list() == [new]
+    assert (await reader.fsck()).problems == ()
+
+
 @pytest.mark.fault(39)
 async def test_index_survives_full_disk(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
@@ -205,6 +227,40 @@ async def test_fsck_names_each_problem(store: LocalStore, root: Path, tmp_path: 
         with pytest.raises(Corrupt):
             await store.get(ref.id)
     assert await store.get(good.id) == b"3"
+
+
+WRITERS_AND_EVICTERS = """
+import asyncio, os, sys
+from pathlib import Path
+from transports.artifacts import LocalStore, Retention, Scope
+from transports.errors import ArtifactNotFound
+pids = []
+for number in range(4):
+    if not (pid := os.fork()):
+        async def main():
+            store = LocalStore(Path(sys.argv[1]), retention=Retention(max_artifacts_per_session=5))
+            view = store.scoped(Scope(session="shared"))
+            for turn in range(30):
+                ref = await view.put_bytes(b"%d" % turn * 1000, namespace=f"p{number}")
+                try:
+                    assert await view.get(ref) == b"%d" % turn * 1000
+                except ArtifactNotFound:
+                    pass  # another process needed the room
+        asyncio.run(main())
+        os._exit(0)
+    pids.append(pid)
+print([os.waitpid(pid, 0)[1] for pid in pids])
+"""
+
+
+@pytest.mark.slow
+def test_concurrently_evicting_processes_leave_consistent_store(store: LocalStore, root: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WRITERS_AND_EVICTERS, str(root)], capture_output=True, timeout=60)
+    assert done.stdout == b"[0, 0, 0, 0]\n", done.stderr.decode()
+    left = asyncio.run(store.list())
+    assert 1 <= len(left) <= 5 + 3  # each of the others may have been on its way
+    assert sorted(visible(root)) == sorted(ref.filename for ref in left)
+    assert asyncio.run(store.fsck()).problems == ()
 
 
 # --- the object store -------------------------------------------------------------------------------------------------
@@ -404,6 +460,15 @@ async def test_corruption_in_transit_and_in_bucket_is_detected(
 
 
 @pytest.mark.slow
+async def test_truncated_content_raises_corrupt(bucket: str, object_server: SeaweedFS) -> None:
+    store = ObjectStore(bucket)
+    ref = await store.put_bytes(b"A" * 5000)
+    (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))
+    overwrite(object_server, bucket, content, b"A" * 4000)
+    with pytest.raises(Corrupt):
+        await store.get(ref.id)
+
+
 @pytest.mark.fault(48)
 async def test_wrong_credentials_or_bucket_raise_store_unavailable(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch

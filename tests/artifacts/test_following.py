@@ -91,6 +91,22 @@ async def test_replaced_file_is_rehashed_from_start_on_commit(tmp_path: Path, ch
     assert ref.sha256 == sha(held) and await store.get(ref.id) == held
 
 
+async def test_truncated_file_is_followed_from_start(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    staged = await stage(store)
+    staged.follow()
+    staged.path.write_bytes(DATA)
+    await until_read(staged, len(DATA))
+    os.truncate(staged.path, 0)
+    await until_read(staged, 0)
+    with staged.path.open("r+b") as file:
+        file.write(OTHER)
+    await until_read(staged, len(OTHER))
+    ref = await staged.commit()
+    await staged.aclose()
+    assert ref.sha256 == sha(OTHER)
+
+
 async def test_background_fsync_failure_fails_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system reports it once, and the last sync would be told that all is well."""
     failed = threading.Event()
@@ -144,3 +160,23 @@ async def test_follower_ends_with_its_file_in_any_state(tmp_path: Path) -> None:
     assert not followers()
     await staged.write(b"written")
     assert (await staged.commit()).size_bytes == 7
+
+
+async def test_file_is_reread_after_follower_failure(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    staged = await stage(store)
+    add = Meter.add
+
+    def failing(meter: Meter, chunk: memoryview) -> None:
+        add(meter, chunk[:1000])  # half of the piece is counted
+        raise KeyError("half")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Meter, "add", failing)
+        staged.follow()
+        staged.path.write_bytes(DATA)
+        await eventually(lambda: "could not be measured" in caplog.text)
+    ref = await staged.commit(size=len(DATA))
+    await staged.aclose()
+    assert ref.sha256 == sha(DATA) and await store.get(ref.id) == DATA

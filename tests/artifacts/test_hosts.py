@@ -13,14 +13,17 @@ import pytest
 
 from transports import BinaryData, MemoryTransport, Router, connect
 from transports.artifacts import (
+    ArtifactRef,
     ArtifactStore,
     HostedStore,
     HostFacade,
     HostStore,
     MemoryStore,
+    Query,
     Scope,
     StoreForHost,
     discover_store,
+    find,
     open_store,
 )
 from transports.errors import ArtifactNotFound, Corrupt, StoreError, TooLarge, UsageError
@@ -266,6 +269,20 @@ async def test_put_read_list_delete(store: ArtifactStore) -> None:
         await store.put_text("\ud800")
 
 
+async def test_host_pages_list_each_file_once_regardless_of_times() -> None:
+    host = FullHost()  # keeps no times of what others store in it
+    ids = [(await host.put_bytes(b"%d" % number, namespace="x")).id for number in range(7)]
+    assert ids != sorted(ids)
+    store = HostedStore(host)
+    assert [ref.id for ref in await store.list()] == sorted(ids)
+    paged: list[ArtifactRef] = []
+    cursor: str | None = None
+    while (page := await find(store, Query(limit=2, cursor=cursor))).next:
+        paged += page.artifacts
+        cursor = page.next
+    assert [ref.id for ref in [*paged, *page.artifacts]] == sorted(ids, reverse=True)
+
+
 async def test_store_scopes_stay_separate_where_host_merges_content(store: ArtifactStore) -> None:
     one, two = (store.scoped(Scope(session=name)) for name in ("one", "two"))
     first, second = await one.put_bytes(PDF, filename="a.pdf"), await two.put_bytes(PDF, filename="b.pdf")
@@ -278,6 +295,20 @@ async def test_store_scopes_stay_separate_where_host_merges_content(store: Artif
             await view.get(foreign)
     assert await one.delete(first.id)
     assert await two.get(second.id) == PDF and await one.list() == []
+
+
+async def test_copy_shared_by_two_scopes_stays_until_both_remove_it() -> None:
+    class OneCopy(FiveMethods):
+        async def put_bytes(self, data: bytes, **about: Any) -> SmallRef:
+            return await super().put_bytes(data, **(about | {"namespace": "same"}))
+
+    store = HostedStore(OneCopy())
+    one, two = (store.scoped(Scope(session=name)) for name in ("one", "two"))
+    ref = await one.put_bytes(PDF)
+    assert (await two.put_bytes(PDF)).id == ref.id
+    assert await one.delete(ref.id) and not await one.exists(ref.id)
+    assert await two.get(ref.id) == PDF
+    assert await two.delete(ref.id) and not await store.exists(ref.id)
 
 
 async def test_host_scopes_and_refs_are_translated() -> None:
@@ -302,6 +333,17 @@ async def test_facts_missing_in_host_are_derived_from_content() -> None:
     full.kept["y"], full.contents["y"] = FullRef("y", filename="../../etc/x.pdf", scope=Owner(session_id="s")), PDF
     (listed,) = await HostedStore(full).list()
     assert listed.filename == "x.pdf" and listed.scope == Scope(session="s") and listed.size_bytes == len(PDF)
+
+
+async def test_content_removed_by_host_is_not_found() -> None:
+    host = FiveMethods()
+    store = HostedStore(host)
+    refs = [await store.put_bytes(data) for data in (PDF, OTHER)]
+    host.contents.clear()
+    assert await store.list() == []
+    for ref in refs:
+        with pytest.raises(ArtifactNotFound):
+            await store.stat(ref.id)
 
 
 async def test_failing_or_lying_host_raises_store_error() -> None:
@@ -386,6 +428,12 @@ async def test_every_store_type_works_as_host_store(ours: ArtifactStore) -> None
     assert await host.list(scope=Owner(session_id="s")) == [ref] and len(await host.list()) == 2
     assert await host.delete(ref.id) and not await host.delete(ref.id) and not await host.exists(ref.id)
     assert await host.get(ref.id) is None and await host.get_ref(ref.id) is None
+
+
+async def test_host_ref_keeps_extra_facts_in_source() -> None:
+    host = StoreForHost(MemoryStore(), SmallRef)
+    ref = await host.put_bytes(PDF, namespace="tool", scope=Owner(session_id="s"))
+    assert ref.source["scope"] == {"session": "s"} and ref.source["namespace"] == "tool"
 
 
 async def test_session_writes_into_store_given_to_host() -> None:

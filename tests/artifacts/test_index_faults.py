@@ -17,6 +17,7 @@ from tests.support.clock import Clock
 from tests.support.limits import change_limits
 from transports.artifacts import LocalStore, Query, Retention, Scope, find, open_store, reindex
 from transports.artifacts.objects import _catalog
+from transports.artifacts.objects._catalog import IndexedCatalog
 from transports.artifacts.objects._index import StoreIndex
 from transports.artifacts.objects._store import ObjectStore
 from transports.errors import StoreUnavailable
@@ -155,6 +156,33 @@ async def test_index_outage_is_recorded_for_other_machines(open_indexed: OpenInd
     assert not [one async for one in cut_off._bucket.list("unindexed/")]
 
 
+async def test_slow_index_sync_does_not_overwrite_newer_rows(open_indexed: OpenIndexed) -> None:
+    """What it read is older than the rows that writers have written since."""
+    store = open_indexed()
+    catalog = store._catalog
+    assert isinstance(catalog, IndexedCatalog)
+    index = catalog._index
+    ref = await store.put_bytes(b"x")
+    assert await store.list() == [ref]  # the index is built
+    old, seen = await catalog._read_object(ref.id), await index.e_tags([ref.id])
+    assert old and seen
+    renamed = await store.put_bytes(b"x", filename="renamed.txt")
+    await index.apply_differences([old], [], seen)
+    await index.apply_differences([], [ref.id], seen)
+    await index.apply_differences([old], [], {})
+    assert await store.list() == [renamed]
+    await store.delete(ref.id)
+    await index.apply_differences([old], [], seen)
+    assert await store.list() == []
+    # it read an artifact that had no row when it was deleted
+    ref = await open_indexed(None).put_bytes(b"y")
+    old = await catalog._read_object(ref.id)
+    await store.delete(ref.id)
+    assert old
+    await index.apply_differences([old], [], {})
+    assert await store.list() == []
+
+
 async def test_wrong_index_row_is_corrected_when_noticed(open_indexed: OpenIndexed) -> None:
     store = open_indexed(retention=Retention.only(ttl_seconds=1000))
     ref = await store.put_bytes(b"x")
@@ -182,6 +210,23 @@ async def test_content_with_unreadable_row_is_kept_and_row_repaired(
     assert (await reindex(store)).corrected == (refs[1].id,)
     assert {ref.id for ref in await store.list()} == {ref.id for ref in refs}
     assert [await store.get(ref.id) for ref in refs] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("index", ["sqlite"], indirect=True)
+async def test_index_outage_is_reported_to_all_waiters_at_once(
+    open_indexed: OpenIndexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.artifacts.objects._index._PAUSE", 3600.0)
+    store = open_indexed(f"sqlite://{tmp_path}/index.sqlite")
+    rows, asked = store._catalog._index, []  # type: ignore[attr-defined]
+
+    def fail() -> None:
+        asked.append(1)
+        raise StoreUnavailable("the index is down")
+
+    monkeypatch.setattr(rows._database, "connect", fail)
+    await asyncio.gather(*(store.put_bytes(b"%d" % number) for number in range(9)))
+    assert len(asked) == 1
 
 
 async def test_gc_keeps_unindexed_content(open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch) -> None:

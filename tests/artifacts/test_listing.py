@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support.limits import change_limits
-from transports.artifacts import LocalStore, Scope
+from transports.artifacts import LocalStore, Retention, Scope
 from transports.artifacts.local import _index
+from transports.artifacts.local._index import Index
 from transports.errors import StoreError
 
 
@@ -79,6 +80,33 @@ async def test_names_are_reread_only_after_change(
     await listed([second], reads=0)
 
 
+async def test_retention_does_not_count_artifact_whose_metadata_is_gone(store: LocalStore, root: Path) -> None:
+    view = store.scoped(Scope(session="s"))
+    refs = [await view.put_bytes(b"%d" % number) for number in range(3)]
+    assert await view.list() == refs
+    (root / f".abp/meta/{refs.pop().id}.json").unlink()
+    limited = LocalStore(root, retention=Retention(max_artifacts_per_session=2))
+    assert await limited.gc() == [] and await limited.list() == refs
+
+
+async def test_stale_listing_does_not_overwrite_newer_index(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that read the names before another one stored drops the row that it does not know."""
+    first = await store.put_bytes(b"1")
+    folder = Folder(root, monkeypatch)
+    folder.settle()
+    slow, fast = LocalStore(root), LocalStore(root)
+    mark, keys = slow._catalog._list_files()
+    second = await store.put_bytes(b"2")
+    folder.settle()
+    assert await fast.list() == [first, second]
+    slow._catalog._sync_index(keys, mark)
+    with closing(sqlite3.connect(root / ".abp/index.sqlite")) as db:
+        assert db.execute("SELECT count(*) FROM artifacts").fetchone() == (2,)
+    assert await fast.list() == [first, second]
+
+
 async def test_recent_folder_change_forces_relisting(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +116,31 @@ async def test_recent_folder_change_forces_relisting(
     for reads in (1, 2):
         await store.list()
         assert folder.reads == reads
+
+
+async def test_long_listing_of_unchanged_store_queries_index_once(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = [await store.put_bytes(b"%d" % number) for number in range(4)]
+    folder = Folder(root, monkeypatch)
+    change_limits(monkeypatch, _index, few=2)
+    folder.settle()
+    assert await store.list() == refs
+    asked: list[Scope] = []
+    rows = Index.rows
+
+    def counted(index: Index, scope: Scope, *folder: str) -> object:
+        asked.append(scope)
+        return rows(index, scope, *folder)
+
+    monkeypatch.setattr(Index, "rows", counted)
+    assert await store.list() == refs
+    assert asked == [Scope()]
+    await store.delete(refs.pop(1).id)
+    (root / ".abp/meta" / f"{refs[1].id}.json").write_bytes(b"damaged")  # in its place: the same file
+    assert await store.list() == refs
+    (root / ".abp/meta" / f"{refs[1].id}.json").unlink()
+    assert await store.list() == [refs[0], refs[2]]
 
 
 async def test_list_is_not_shortened_while_too_many_files_are_open(

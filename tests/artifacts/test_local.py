@@ -105,6 +105,12 @@ def test_any_chunking_gives_the_same_content(store: LocalStore) -> None:
         any_chunking()
 
 
+async def test_non_contiguous_memoryviews_are_stored(store: LocalStore) -> None:
+    numbers = memoryview(bytearray(range(200)))
+    for view in (numbers[::3], numbers.cast("I")):
+        assert await store.get((await store.put_bytes(view)).id) == view.tobytes()
+
+
 # --- files that somebody else writes ---------------------------------------------------------------------------------
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
 import subprocess
+import sys
 import tempfile
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +53,14 @@ async def test_part_of_cut_content_raises_corrupt(store: LocalStore, root: Path)
         with pytest.raises(Corrupt, match=ref.id):
             await anext(chunks)
     assert inner(root, "quarantine") == [ref.sha256]
+
+
+async def test_part_of_content_with_wrong_size_is_not_given(store: LocalStore, root: Path) -> None:
+    ref = await store.put_bytes(PDF, filename="a.pdf")
+    os.truncate(root / "a.pdf", len(PDF) + 1)
+    async with aclosing(store.open(ref, offset=1, length=2)) as chunks:
+        with pytest.raises(Corrupt, match=ref.id):
+            await anext(chunks)
 
 
 @pytest.mark.fault(47)
@@ -111,6 +122,26 @@ async def test_default_folder_of_another_user_is_not_used(
             await store.put_bytes(PDF)
         with pytest.raises(StoreError, match="belongs to nobody"):
             await store.list()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
+def test_users_of_one_machine_get_separate_default_folders() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        top = Path(folder)
+        top.chmod(0o1777)
+        asyncio.run(LocalStore(top / "abp-mcp-bridge").put_bytes(PDF))
+        as_nobody = AS_NOBODY.replace("LocalStore(Path(place))", "LocalStore(None)")
+        code = as_nobody.replace("import asyncio", f"import tempfile; tempfile.tempdir = {folder!r}\nimport asyncio")
+        done = subprocess.run(
+            [sys.executable, "-c", code, "default"], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert (top / "abp-mcp-bridge-nobody" / "x.txt").read_bytes() == b"x"
+        assert done.stdout == "" and done.stderr.count("\n") == 1
+        assert f"{top}/abp-mcp-bridge belongs to root; files go to {top}/abp-mcp-bridge-nobody" in done.stderr
+        for mode in (0o700, 0o777):
+            (top / "abp-mcp-bridge").chmod(mode)
+            assert "make the folder writable, or name another folder" in run_script(AS_NOBODY, top / "abp-mcp-bridge")
 
 
 # --- disks that refuse -----------------------------------------------------------------------------------------------
@@ -221,6 +252,48 @@ def test_folder_without_permission_raises_and_changes_nothing() -> None:
         assert files() == before
 
 
+@pytest.mark.fault(40)
+async def test_overlong_path_raises_store_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="too long"):
+        await LocalStore(tmp_path / ("x" * 300)).put_bytes(PDF)
+
+
+OUT_OF_FILES = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from transports.artifacts import LocalStore
+from transports.errors import StoreError
+async def main():
+    store = LocalStore(Path(sys.argv[1]))
+    await store.put_bytes(b"first", filename="first.txt")
+    os.close(base := os.dup(0))  # the lowest that is free
+    failures = 0
+    for room in range(0, 20):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (base + room, 4096))
+        try:
+            await store.put_bytes(b"second", filename="second.txt")
+            break
+        except StoreError as error:
+            assert error.details["errno"] == "EMFILE" and error.retryable, error
+            failures += 1
+            assert [ref.filename for ref in await LocalStoreWithFiles(store)] == ["first.txt"]
+            assert sorted(os.listdir(store.root)) == [".abp", "first.txt"], os.listdir(store.root)
+    assert failures > 5
+    print(sorted(os.listdir(store.root)), len(await store.list()))
+async def LocalStoreWithFiles(store):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    return await store.list()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault(40)
+def test_exhausted_file_descriptors_leave_no_staging_files(root: Path) -> None:
+    assert run_script(OUT_OF_FILES, root) == "['.abp', 'first.txt', 'second.txt'] 2\n"
+    assert inner(root, "staging") == []
+
+
 def fail_sync(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Let the disk fail at one fsync; steps count from 1."""
     calls = iter(range(1, 100))
@@ -280,3 +353,72 @@ async def test_failed_fsync_keeps_existing_artifact(
     assert Path(str(now.path)).name == now.filename == ("two.pdf" if step == 6 else "one.pdf")  # the last is after it
     await store.delete(ref.id)
     assert_empty(store.root)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows makes no links")
+async def test_content_that_cannot_be_closed_is_not_stored(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems report only at the end what they could not write."""
+    await store.delete((await store.put_bytes(PDF)).id)  # all folders are made
+    link = os.link
+
+    def link_and_break(source: str, target: str, **options: Any) -> None:
+        link(source, target, **options)
+        inode = os.stat(source, dir_fd=options["src_dir_fd"]).st_ino
+        descriptors = [fd for fd in range(256) if is_open_as(fd, inode)]
+        assert descriptors
+        for fd in descriptors:
+            os.close(fd)
+
+    async with store.stage() as staged:
+        await staged.write(PDF)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", link_and_break)
+            with pytest.raises(StoreError):
+                await staged.commit()
+        assert visible(store.root) == inner(store.root, "blobs") == inner(store.root, "meta") == []
+        ref = await staged.commit()
+    assert await store.get(ref.id) == PDF
+
+
+def is_open_as(fd: int, inode: int) -> bool:
+    with suppress(OSError):
+        return os.fstat(fd).st_ino == inode
+    return False
+
+
+@pytest.mark.parametrize("call", ["unlink", "close"])
+async def test_error_after_commit_does_not_fail_it(
+    call: str, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(os, call)
+    failed = []
+
+    def failing(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
+        if inner(root, "meta"):
+            failed.append(arguments)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        ref = await store.put_bytes(PDF)
+    assert failed and await store.get(ref.id) == PDF
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])
+async def test_store_works_without_directory_fsync(
+    code: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, files = os.fsync, []
+
+    def files_only(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(code, os.strerror(code))
+        files.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", files_only)
+    ref = await store.put_bytes(PDF, filename="report.pdf")
+    assert len(files) == 2 and await store.get(ref.id) == PDF  # content and metadata are synced
+    assert await store.delete(ref.id)
+    assert_empty(root)

@@ -13,6 +13,7 @@ from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, visible
 from transports.artifacts import LocalStore, Retention
 from transports.artifacts._ref import Metadata
+from transports.artifacts.objects._index import metadata_of
 from transports.errors import Corrupt
 
 FIELDS: dict[str, object] = {
@@ -199,3 +200,9 @@ async def test_repair_quarantines_bad_metadata_with_its_content(
     left = [] if kind == "half" else [f"{bad.id}.json"]  # what is no file is left to its owner
     assert [path.name for path in (root / ".abp/quarantine").iterdir()] == left
     assert visible(root) == [good.filename] and await store.get(good.id) == PNG
+
+
+def test_index_row_with_metadata_of_another_id_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    metadata = json.dumps({"version": 1, "id": "EXPORT_0123456789ab"})
+    assert metadata_of(metadata, "export_0123456789ab") is None
+    assert "a row of the index is skipped" in caplog.text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_store import PDF, sha
+from tests.support.local_store import PDF, PNG, sha
 from transports.artifacts import MemoryStore, NoneStore, Scope, open_store
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLarge, UsageError
 from transports.routing import Router
@@ -51,6 +51,20 @@ async def test_unstored_reference_is_marked_truncated_in_json() -> None:
     assert "preview" not in shown
     kept = await MemoryStore().put_bytes(PDF, meta={"truncated": True})
     assert kept.stored and not {"truncated", "warning", "source"} & kept.as_dict().keys()
+
+
+@pytest.mark.requirement("R2-7.4f")
+async def test_unstored_text_has_preview_of_500_characters(tmp_path: Path) -> None:
+    store = NoneStore()
+    text = "é€𝄞" * 1000
+    refs = [await store.put_text(text), await store.put_bytes(text.encode(), mime_type="application/json")]
+    async with store.stage() as staged:
+        staged.path.write_bytes(text.encode())
+        refs.append(await staged.commit(mime_type="text/markdown"))
+    assert [ref.as_dict()["preview"] for ref in refs] == [text[:500]] * 3
+    assert (await store.put_text("short")).as_dict()["preview"] == "short"
+    for content in (PNG, b"\xff\xfe\xfd"):
+        assert "preview" not in (await store.put_bytes(content, mime_type="text/plain")).as_dict()
 
 
 @pytest.mark.requirement("R2-7.4h")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.local_store import run_script
 from transports.artifacts import _files as module
-from transports.artifacts._files import Replacement, remove_abandoned_files, replacing
+from transports.artifacts._files import Replacement, remove_abandoned_files, replacing, try_lock
 
 _COPY = """
 import os, sys
@@ -49,6 +49,30 @@ def test_leftovers_of_killed_copy_are_removed_by_next_copy(tmp_path: Path) -> No
     assert names(tmp_path) == sorted([*others, "c"])
 
 
+def test_temporary_file_removed_before_locking_is_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, tries = try_lock, 0
+
+    def lost_twice(fd: int) -> bool:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            return False  # another process has locked it, to remove it
+        if tries == 2:
+            remove_abandoned_files(tmp_path)  # another process was faster
+            assert names(tmp_path) == []
+        return lock(fd)
+
+    new = Replacement(tmp_path / "a")
+    (first,) = names(tmp_path)
+    new.close()
+    monkeypatch.setattr(module, "try_lock", lost_twice)
+    with replacing(tmp_path / "a") as file:
+        file.write(b"new")
+    monkeypatch.undo()
+    remove_abandoned_files(tmp_path)
+    assert names(tmp_path) == ["a"] and first != "a" and (tmp_path / "a").read_bytes() == b"new"
+
+
 def test_without_locks_replacement_works_and_removes_no_leftovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +84,19 @@ def test_without_locks_replacement_works_and_removes_no_leftovers(
     with replacing(tmp_path / "a") as file:
         file.write(b"new")
     assert names(tmp_path) == [".abp-0123456789abcdef", "a"]
+
+
+def test_recently_closed_file_is_kept_where_open_files_cannot_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OPEN_FILES_MOVE", False)
+    old, young = tmp_path / f".abp-{'0' * 16}", tmp_path / f".abp-{'1' * 16}"
+    old.touch()
+    os.utime(old, (1, 1))
+    young.touch()
+    with replacing(tmp_path / "a") as file:
+        file.write(b"new")
+    assert names(tmp_path) == [young.name, "a"]
 
 
 def test_failed_write_leaves_only_older_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -43,6 +44,34 @@ async def test_name_reserved_by_dead_writer_is_freed_after_an_hour(
     assert [(one.kind, one.id, one.size_bytes) for one in await store.gc()] == [("name", "reserved.bin", 0)]
     assert visible(root) == ["mine.bin", "other.bin", "owned.bin", "theirs.bin"]
     assert inner(root, "staging") == [alive.name]
+
+
+async def test_gc_removes_dead_writers_copy_despite_name_contention(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(b"x", filename="a.bin")
+    content = root / ".abp" / "blobs" / DIGEST
+    (root / ".abp" / "meta" / f"{ref.id}.json").unlink()
+    (root / "a.bin").unlink()
+    shutil.copy2(content, root / "copy.bin")
+    for number in range(8):  # they are read in any order
+        intend(root, "copy.bin", number=f"{number:02x}", digest=sha(b"%d" % number))
+    intend(root, "copy.bin", number="0a")
+    Clock(monkeypatch).passes(7200)
+    assert ("name", "copy.bin") in [(one.kind, one.id) for one in await store.gc()]
+    assert visible(root) == []
+
+
+async def test_fsck_reports_every_symlink_despite_missing_folder(store: LocalStore, root: Path) -> None:
+    await store.put_bytes(b"x")
+    inside = root / ".abp"
+    shutil.rmtree(inside / "locks")
+    shutil.rmtree(inside / "quarantine", ignore_errors=True)
+    links = [inside / part / "link" for part in ("meta", "staging", "blobs")]
+    for link in links:
+        link.symlink_to(root)
+    told = {one.id for one in (await store.fsck()).problems if one.kind == "symlink"}
+    assert told == {str(link.relative_to(root)) for link in links}
 
 
 async def test_change_token_changes_with_store_content(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

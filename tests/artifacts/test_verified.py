@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,6 +98,21 @@ async def test_grown_file_is_not_read_past_its_size(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # which would take an hour to hash
     with pytest.raises(Corrupt):
         ref.open()
+
+
+async def test_verified_open_keeps_one_chunk_in_memory(tmp_path: Path) -> None:
+    ref, _ = await stored(tmp_path, bytes(8 * MB))
+    tracemalloc.start()
+    try:
+        with ref.open() as file:
+            with pytest.raises(io.UnsupportedOperation):  # a descriptor would be a way past the comparison
+                file.fileno()
+            while file.read(64 << 10):
+                pass
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * MB
 
 
 async def test_opening_ref_without_local_file_says_how_to_read(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.rows import each_row
-from transports.artifacts import CheckReport, MemoryStore, Problem, Retention, Scope
+from transports.artifacts import CheckReport, MemoryStore, NoneStore, Problem, Retention, Scope
 from transports.artifacts._ref import artifact_id, candidate_ids
-from transports.errors import Corrupt, UsageError
+from transports.errors import Corrupt, StoreError, UsageError
 
 
 @each_row(
@@ -41,6 +41,14 @@ def test_check_report_is_json_serializable() -> None:
     assert report.as_dict() == {"artifacts": 1, "size_bytes": 2, "problems": problems}
 
 
+def test_describe_returns_ref_as_if_content_were_stored() -> None:
+    store = NoneStore(max_bytes=5)
+    ref = store.describe(b"hello", mime_type="text/plain", namespace="n", meta={"app": "a"}, now=1.5)
+    assert (ref.filename, ref.mime_type, ref.size_bytes) == ("n_1500.txt", "text/plain", 5)
+    assert ref.source["created"] == "1970-01-01T00:00:01.500Z"
+    assert (ref.source["app"], ref.source["preview"], ref.stored) == ("a", "hello", False)
+
+
 def test_negative_retention_limit_is_rejected() -> None:
     with pytest.raises(UsageError, match="cleanup_strategy must be lru, fifo or none"):
         Retention(cleanup_strategy="random")  # type: ignore[arg-type]
@@ -61,3 +69,10 @@ async def test_damaged_content_in_memory_store_raises_corrupt() -> None:
         store._blobs[ref.sha256] = b"hell"
         with pytest.raises(Corrupt, match=f"^artifact {ref.id} is damaged: it has 4 bytes"):
             await store.get(ref.id)
+
+
+async def test_unreadable_staged_file_error_names_folder() -> None:
+    async with MemoryStore() as store, store.stage() as staged:
+        staged.path.symlink_to("elsewhere")
+        with pytest.raises(StoreError, match=f"^cannot read the staged file in {staged.path.parent}: "):
+            await staged.commit()

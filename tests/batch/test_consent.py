@@ -209,6 +209,13 @@ async def test_file_swapped_for_symlink_is_not_sent(here: Path) -> None:
         assert [row.error_code async for row in ledger.rows()] == ["PERMISSION_DENIED"]
 
 
+async def test_file_like_parameter_is_treated_as_text() -> None:
+    cells = ["@/etc/passwd", "file:///etc/passwd", "/etc/passwd"]
+    lines = ({"params": {"a": cell, "b": {"content": cell, "mimeType": "text/plain"}}} for cell in cells)
+    found = await ran(written(*lines), target=URL)
+    assert [job.params["a"] for job in found] == cells and all(job.call_params() == job.params for job in found)
+
+
 # --- names that no file has -------------------------------------------------------------------------------------------
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import secrets
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
 
 from tests.batch.runs import both_databases, done, filled, numbers
 from transports.batch._jobs import Job, State
-from transports.batch.ledger._ledger import Ledger, open_ledger, open_view
+from transports.batch.ledger._ledger import Addition, Ledger, open_ledger, open_view
 from transports.batch.ledger._reads import FINAL, JobQuery
+from transports.batch.ledger._schema import SqliteDatabase, make_tables
 
 
 def line(name: str | None, n: int, **carried: str) -> Job:
@@ -60,6 +68,13 @@ async def test_duplicate_input_lines_get_rows_but_run_once(place: str) -> None:
         await view.aclose()
 
 
+async def test_copies_and_jobs_are_paged_in_input_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.batch.ledger._ledger._CHUNK", 90)
+    given = [line(str(n), n if n % 3 else 0) for n in range(280)] + [line(str(n), 1) for n in range(280, 400)]
+    async with await filled(str(tmp_path), given) as ledger:
+        assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(400)]
+
+
 async def test_job_search_by_copy_id_finds_copy_and_shared_job(place: str) -> None:
     given = [line("first", 1), line("second", 1), line(None, 1), line("second", 2), line("third", 2), line("other", 3)]
     given.append(line(secrets.token_hex(4000), 2))  # more than an index of PostgreSQL takes
@@ -83,6 +98,31 @@ async def test_job_search_by_copy_id_finds_copy_and_shared_job(place: str) -> No
         assert await view.copies(keys["other"]) == []
     finally:
         await view.aclose()
+
+
+class Explained(sqlite3.Cursor):
+    """Keeps how SQLite looks at each table of the statements that look for lines that are there already."""
+
+    looks: list[str]
+
+    def execute(self, sql: str, values: Any = ()) -> Self:
+        if "abp_input i JOIN" in sql:
+            super().execute(f"EXPLAIN QUERY PLAN {sql}", values)
+            self.looks += [row[3] for row in self.fetchall() if row[3].startswith(("SEARCH", "SCAN"))]
+        return super().execute(sql, values)
+
+
+def test_existing_lines_are_looked_up_by_key() -> None:
+    database = SqliteDatabase(None)
+    with closing(sqlite3.connect(":memory:")) as db, closing(db.cursor(Explained)) as cursor:
+        cursor.looks = []
+        make_tables(database, cursor)
+        for fingerprint in ("one", "two"):
+            lines = [line("a", 1), line("b", 1), line(fingerprint, 2)]
+            Addition(database, "run", partial(iter, [lines]), fingerprint, True).add(cursor, staged=False)
+        inputs = [look for look in cursor.looks if look.startswith("SEARCH i USING INTEGER PRIMARY KEY")]
+        assert len(inputs) == 4
+        assert [look for look in cursor.looks if look not in inputs and "key=?" not in look] == []
 
 
 @both_databases
@@ -128,6 +168,26 @@ async def test_correcting_copy_of_failed_job_leaves_other_copies(place: str) -> 
         ]
         assert (await ledger.add(lambda: [[line("c", 5)]], "four", extend=True)).replaced == 1
         assert numbers(await ledger.counts()) == {"succeeded": 2}
+
+
+async def test_correction_of_ambiguous_id_keeps_all_failed_lines(place: str) -> None:
+    given = [line("team", 1), line("team", 2), line("team", 3), line("team", 3), line("other", 4)]
+    async with await filled(place, given) as ledger:
+        await run_all(ledger, failing=[1, 2, 3, 4])
+        # one line for three jobs: which of them it corrects cannot be told, so all stay
+        added = await ledger.add(lambda: [[line("team", 10), line("other", 40)]], "two", extend=True)
+        assert (added.jobs, added.replaced) == (2, 1)
+        await run_all(ledger)
+        assert [n for _, n, state, _ in await lines_of(ledger) if state == "failed"] == [1, 2, 3, 3]
+        # one that is corrected beside those that are not
+        added = await ledger.add(lambda: [[line("team", 1), line("team", 20), line("team", 3)]], "three", extend=True)
+        assert (added.jobs, added.replaced) == (1, 1)
+        await run_all(ledger)
+        assert [n for _, n, state, _ in await lines_of(ledger) if state == "failed"] == [1, 3, 3]
+        added = await ledger.add(lambda: [[line("team", 11), line("team", 30), line("team", 30)]], "four", extend=True)
+        assert (added.jobs, added.copies, added.replaced) == (2, 1, 3)
+        await run_all(ledger)
+        assert numbers(await ledger.counts()) == {"succeeded": 5} and await ledger.replaced() == 5
 
 
 async def test_corrected_job_is_repeated_only_if_its_next_copy_is_idempotent(place: str) -> None:

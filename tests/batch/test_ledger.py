@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -198,6 +200,20 @@ async def test_expired_lease_marks_job_unknown_unless_idempotent(place: str) -> 
         assert numbers(await two.counts()) == {"succeeded": 2, "leased": 2}
 
 
+async def test_lease_expiring_during_expire_is_handled_by_next_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock goes on between the statements of one transaction."""
+    async with await filled(str(tmp_path), jobs(1, idempotent=True)) as ledger:
+        await ledger.lease(1, 60)
+        ticks = itertools.chain([0.0], itertools.repeat(1e12))
+        database = ledger._database
+        database._db.create_function("tick", 0, lambda: next(ticks))  # type: ignore[attr-defined]
+        monkeypatch.setattr(database, "now_sql", "tick()")
+        assert await ledger.expire() == (0, 0)
+        assert await ledger.expire() == (1, 0)
+
+
 async def test_idempotent_job_is_unknown_after_losing_ten_workers(place: str) -> None:
     async with await filled(place, jobs(1, idempotent=True)) as ledger:
         for _ in range(9):
@@ -238,6 +254,13 @@ async def test_cancelled_run_requeues_nothing(place: str) -> None:
         assert await ledger.retry_failed() == 3 and len(await ledger.lease(9, 60)) == 3
 
 
+async def test_rows_sharing_a_position_are_all_read(tmp_path: Path) -> None:
+    async with await filled(str(tmp_path), jobs(350)) as ledger:
+        with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
+            db.execute("UPDATE abp_jobs SET position = 1 + position / 250")
+        assert len({row.key async for row in ledger.rows()}) == 350
+
+
 @pytest.mark.load
 async def test_concurrent_inputs_of_one_run_are_serialized(postgres: str) -> None:
     psycopg = pytest.importorskip("psycopg")
@@ -270,6 +293,12 @@ async def test_runs_in_one_database_are_isolated(postgres: str) -> None:
         assert (await two.counts()).total == 0
         await two.add(lambda: [jobs(3)], "other")
         assert len(await one.lease(9, 60)) == 2
+
+
+async def test_encoding_of_the_client_does_not_matter(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    async with await filled(run_url(postgres), [Job("do", {"text": "Ž"}, "memory:", "😀")]) as ledger:
+        assert [row.job.id async for row in ledger.rows()] == ["😀"]
 
 
 async def test_pooler_gets_no_options_and_prepared_statements(postgres: str) -> None:
@@ -326,3 +355,25 @@ async def test_worker_cost_does_not_grow_with_other_workers_leases(tmp_path: Pat
                 await do()
         await other.aclose()
     assert all(steps[400][name] <= 1.5 * steps[40][name] + 5 for name in steps[40]), steps
+
+
+async def test_open_jobs_are_found_without_reading_ended_ones(tmp_path: Path) -> None:
+    statements: list[str] = []
+    async with await filled(str(tmp_path), jobs(4)) as ledger:
+        ledger._database._db.set_trace_callback(statements.append)  # type: ignore[attr-defined]
+        await ledger.counts()
+        await ledger.is_done()
+        await ledger.cancel()
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as db:
+        looks = [row[3] for sql in statements if "abp_jobs" in sql for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    assert [look for look in looks if "abp_jobs_queued" in look]
+    assert [look for look in looks if "abp_jobs_position" in look or "SCAN abp_jobs" in look] == []
+
+
+async def test_lock_that_cannot_be_removed_does_not_fail_the_end_of_a_run(tmp_path: Path) -> None:
+    async with await filled(str(tmp_path), jobs(1)) as ledger:
+        await ledger.lease(1, 60)
+        (lock,) = (tmp_path / "workers").iterdir()
+        lock.unlink()
+        lock.mkdir()
+    assert lock.is_dir()

@@ -74,6 +74,13 @@ async def test_dead_browser_is_not_lent_and_replaced_one_outlives_borrowers(worl
         assert world.browsers[0].closed and sum(pool.stats().recycled.values()) == 2
 
 
+async def test_busy_browser_is_still_lent(world: World) -> None:
+    async with world.pool(1, 2) as pool, pool.lend() as first:
+        world.browsers[0].answers_after = 10.0
+        async with pool.lend() as second:
+            assert second is first and not pool.stats().recycled
+
+
 async def test_closing_pool_ends_waiting_and_active_borrowers(world: World) -> None:
     async with world.pool(1, 1) as pool:
         stack = pool.lend()

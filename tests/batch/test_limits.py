@@ -8,6 +8,7 @@ import selectors
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
@@ -212,6 +213,21 @@ def test_leased_jobs_wait_while_their_host_is_paused(monkeypatch: pytest.MonkeyP
     require_pauses(apps, pause)
 
 
+class HeldByOthers(Queue):
+    """A run whose last jobs other workers have for a minute."""
+
+    looks = 0
+
+    async def lease(
+        self, count: int, seconds: float, *, per_host: int | None, closed: Collection[str] = ()
+    ) -> list[Leased]:
+        self.looks += 1
+        return []
+
+    async def is_done(self) -> bool:
+        return self.loop.now > 60.0
+
+
 def test_paused_host_does_not_delay_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job("do", {"n": n}, host) for n in range(300) for host in ("refuses", "middle")][:400]
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8), unlimited=60, pause=100.0)
@@ -225,3 +241,20 @@ def test_jobs_do_not_wait_behind_hanging_app(monkeypatch: pytest.MonkeyPatch) ->
     began = apps.sent["hangs"][7]
     assert queue.most_held == 16 and began + 0.9 < queue.given_back[0] < began + 1.5
     assert len(queue.given_back) == 8 and sum(queue.ended.values()) == 120  # once: then jobs are not short
+
+
+def test_waiting_worker_backs_off_its_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.Queue", HeldByOthers)
+    apps, queue = simulate(monkeypatch, [], RunOptions())
+    assert isinstance(queue, HeldByOthers) and not apps.sent["fast"]
+    assert queue.looks < 25 and queue.loop.now < 60.0 + RunOptions().lease_seconds / 4 + 1.0
+
+
+def test_job_is_retried_as_soon_as_its_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the ledger had nothing for this worker before."""
+    monkeypatch.setitem(TAKES, "hangs", 40.0)
+    apps, _ = simulate(monkeypatch, [Job("do", {"n": 1}, "hangs", idempotent=True)], RunOptions())
+    sent = apps.sent["hangs"]
+    assert len(sent) == 4 and sent[-1] < 3 * 40.0 + 2.0
+    pauses = [later - earlier - 40.0 for earlier, later in pairwise(sent)]
+    assert all(pause >= 0.05 * 2**n for n, pause in enumerate(pauses)), pauses

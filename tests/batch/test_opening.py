@@ -85,6 +85,17 @@ async def test_reading_input_does_not_block_workers(tmp_path: Path, monkeypatch:
         assert (await other.add(slow, "two", extend=True)).known
 
 
+@pytest.mark.load
+async def test_run_starts_while_another_is_being_written(postgres: str) -> None:
+    """Making an index that is there takes a lock that waits for whatever changes rows."""
+    impatient = "&options=-c%20statement_timeout%3D5s"
+    async with await filled(run_url(postgres), jobs(2)) as first:
+        with psycopg_of(postgres) as db, db.transaction():
+            db.execute("LOCK TABLE abp_jobs IN ROW EXCLUSIVE MODE")
+            async with await filled(run_url(postgres) + impatient, jobs(3)) as second:
+                assert ((await first.counts()).total, (await second.counts()).total) == (2, 3)
+
+
 def test_silent_database_server_is_detected_while_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     psycopg = pytest.importorskip("psycopg")
     asked: dict[str, object] = {}

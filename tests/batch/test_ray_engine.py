@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from transports.batch import Job, Ledger, Outcome, Pool, RunOptions, State, _ray
 from transports.batch._batch import WorkReport
 from transports.batch._fleet import PoolStats
 from transports.batch._ray_engine import Limits, RayCluster, RayEngine
+from transports.batch._runner import Rate
 from transports.batch.ledger._schema import Counts
 from transports.errors import ConnectFailed, Disconnected, LedgerError, UsageError
 
@@ -306,6 +309,21 @@ async def test_missing_ray_error_names_the_extra(tmp_path: Path, monkeypatch: py
             RayEngine(ledger, str(tmp_path), lambda _: Pool(), RunOptions())
 
 
+async def test_ray_clusters_in_one_process_share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens: list[str] = []
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=lambda **_: tokens.append(os.environ["RAY_AUTH_TOKEN"]), shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    async with RayCluster(None, 1) as cluster:
+        await cluster.reopen()
+    async with RayCluster(None, 1):
+        pass
+    assert len(tokens) == 3 and len({*tokens}) == 1 and len(tokens[0]) == 64
+    assert "RAY_AUTH_TOKEN" not in os.environ
+
+
 @pytest.mark.parametrize(
     ("address", "advice"), [("auto", "look at `ray status`, then run"), (None, "run")], ids=["named", "own"]
 )
@@ -325,3 +343,26 @@ async def test_lost_cluster_head_error_says_what_to_do(
     async with RayCluster(address, 1) as cluster:
         with pytest.raises(ConnectFailed, match=says):
             await cluster.is_lost()
+
+
+async def test_unresponsive_cluster_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=lambda **_: None, shutdown=go_on.set, nodes=go_on.wait)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(_ray_engine, "LIMITS", Limits(answer=0.05))
+    async with RayCluster("auto", 1) as cluster:
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match=r"gave no answer within 0.05 s; look at `ray status`, then"):
+                await cluster.is_elsewhere()
+            monkeypatch.setattr(_ray_engine, "LIMITS", Limits(answer=1000.0))
+    assert not go_on.is_set()
+    go_on.set()
+
+
+@pytest.mark.parametrize(("rate", "actors"), [(None, 4), (100.0, 4), (5.0, 2), (1.0, 1), (0.5, 1)])
+async def test_actors_start_with_at_most_one_second_of_rate(bench: Bench, rate: float | None, actors: int) -> None:
+    shares = bench.engine(rate=rate)._split_options(4)
+    assert (len(shares), sum(one.concurrency for one in shares)) == (actors, 8)
+    assert sum(one.rate or 0.0 for one in shares) == (rate or 0.0)
+    assert rate is None or sum(Rate(one.rate).allowed_starts(100) for one in shares) <= max(2, rate)

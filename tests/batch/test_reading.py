@@ -12,12 +12,15 @@ from uuid import UUID
 
 import pytest
 
+from tests.support.processor import peak_memory
+from transports.batch import _files as _reading
 from transports.batch._files import (
     fingerprint,
     input_notes,
     read_jobs,
     spool_jobs,
     spool_stream,
+    write_parquet,
 )
 from transports.batch._jobs import Job, job_document, parse_job
 from transports.batch.ledger._schema import Added
@@ -94,6 +97,19 @@ def test_invalid_job_is_rejected_with_its_line(tmp_path: Path, name: str, text: 
     with pytest.raises(UsageError, match=refusal) as refused:
         read(path)
     assert name in refused.value.message
+
+
+def test_parquet_cell_without_a_value_in_python_is_rejected(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as pq
+
+    after_9999 = pyarrow.array([2**62], pyarrow.timestamp("us"))
+    no_utf8 = pyarrow.Array.from_buffers(pyarrow.string(), 1, pyarrow.array([b"\xff"]).buffers())
+    for column in (after_9999, no_utf8):
+        path = tmp_path / "a.parquet"
+        pq.write_table(pyarrow.table({"capability": ["do"], "x": column}), path)
+        with pytest.raises(UsageError, match="cannot be read after row 0"):
+            read(path)
 
 
 def test_parquet_cells_become_json_values(tmp_path: Path) -> None:
@@ -190,6 +206,18 @@ def test_long_input_is_read_with_little_memory(tmp_path: Path) -> None:
     assert count == 3_000 and peak < 2 << 20
 
 
+@pytest.mark.parametrize("name", ["jobs.jsonl", "jobs.csv"])
+def test_large_jobs_make_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(_reading, "LIMITS", _reading.Limits(batch_bytes=10_000))
+    sizes = [6000, 6000, 10, 10, 20_000, 10]
+    if name == "jobs.csv":
+        lines = ["capability,params.text", *(f"do,{'x' * size}" for size in sizes)]
+    else:
+        lines = [f'{{"capability": "do", "params": {{"text": "{"x" * size}"}}}}' for size in sizes]
+    (tmp_path / name).write_text("\n".join(lines))
+    assert [len(batch) for batch in read_jobs(tmp_path / name, "memory:")] == [2, 3, 1]
+
+
 def test_unknown_job_fields_are_noted_and_missing_input_is_tolerated(
     tmp_path: Path,
 ) -> None:
@@ -212,6 +240,21 @@ def test_unknown_job_fields_are_noted_and_missing_input_is_tolerated(
         ]
 
 
+@pytest.mark.slow
+def test_line_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
+    """Its size and the time that it takes are bounded, and the other lines are read."""
+    path = tmp_path / "a.jsonl"
+    fields = ",".join(f'"f{n}":{n}' for n in range(400_000))
+    params = ",".join(f'"params.p{n}":{n}' for n in range(500_000))
+    path.write_text(f'{{"capability":"do",{fields}}}\n{{"capability":"do",{params}}}\n{{"capability":"do"}}\n')
+    with peak_memory() as grown, pytest.raises(UsageError) as refused:
+        read(path)
+    assert "line 1: it has more than 1,000 fields" in str(refused.value)
+    assert "line 2 has more than 1,000,000 values and names" in str(refused.value)
+    assert "line 3" not in str(refused.value)
+    assert grown() < 400 << 20
+
+
 def test_job_with_over_1000_fields_is_rejected(tmp_path: Path) -> None:
     lines, table = tmp_path / "a.jsonl", tmp_path / "a.csv"
     names = ["capability", *(f"f{n}" for n in range(999))]
@@ -226,3 +269,15 @@ def test_job_with_over_1000_fields_is_rejected(tmp_path: Path) -> None:
                     read(path)
     lines.write_bytes(encode_json({"capability": "do", "params": {f"p{n}": n for n in range(5000)}}))
     assert len(read(lines)[0].params) == 5000
+
+
+@pytest.mark.load
+async def test_parquet_manifest_keeps_first_1000_columns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    manifest, path = tmp_path / "manifest.jsonl", tmp_path / "manifest.parquet"
+    lines = [{"id": "a"} | {f"f{n}": n for n in range(first, first + 100)} for first in range(0, 1200, 100)]
+    manifest.write_bytes(b"".join(encode_json(line) + b"\n" for line in lines))
+    assert await write_parquet(manifest, path)
+    names = parquet.read_schema(path).names
+    assert "f999" in names and "f1000" not in names
+    assert "the first 1,000 carried fields" in caplog.text

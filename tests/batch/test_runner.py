@@ -18,6 +18,7 @@ from tests.batch.runs import REF, Recorder, jobs, states
 from tests.support.eventually import eventually
 from tests.support.processor import untraced
 from transports.artifacts import LocalStore, Retention, open_store
+from transports.artifacts._files import Replacement
 from transports.batch._batch import run
 from transports.batch._files import export_run
 from transports.batch._jobs import Job, Outcome, State
@@ -289,6 +290,18 @@ async def test_numbers_of_any_size_fit_parquet_manifest(tmp_path: Path) -> None:
         {"small": -2, "large": 1, "huge": "1", "mixed": str(2**53 + 1), "both": 0.5, "odd": "1"},
     ]
     assert other.read_bytes() == b"half"
+
+
+async def test_killed_export_leftovers_are_removed_but_not_active_ones(tmp_path: Path) -> None:
+    being_written = Replacement(tmp_path / "report.json")
+    (other,) = tmp_path.iterdir()
+    folder = tmp_path / "run"
+    folder.mkdir()
+    other = other.rename(folder / other.name)
+    (folder / ".abp-0123456789abcdef").write_bytes(b"half")
+    await run([Job("do", {}, "memory:")], folder, pool=Recorder())
+    assert [path for path in folder.iterdir() if path.name.startswith(".abp-")] == [other]
+    being_written.close()
 
 
 async def test_uncreatable_output_folder_is_named_in_error(tmp_path: Path) -> None:

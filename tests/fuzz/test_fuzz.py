@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -63,3 +64,18 @@ def test_fuzz_target_uses_little_memory(name: str) -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < _MAX_MEMORY, data
+
+
+def test_fuzz_runner_reports_foreign_errors_and_slow_cases() -> None:
+    def foreign(_: bytes) -> None:
+        raise KeyError("name")
+
+    def slow(_: bytes) -> None:
+        began = time.process_time()
+        while time.process_time() < began + 1.2 * MAX_SECONDS:
+            pass
+
+    with pytest.raises(KeyError):
+        run_case(foreign, b"")
+    with pytest.raises(Slow, match=f"{MAX_SECONDS} are allowed"):
+        run_case(slow, b"")

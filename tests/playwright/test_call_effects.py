@@ -49,6 +49,18 @@ async def test_call_waits_for_at_most_100_announced_effects(place: str) -> None:
     assert waiting(announced) == 0
 
 
+async def test_started_effect_frees_slot_for_another() -> None:
+    effects = tracker()
+    call = effects.begin_call("one")
+    for number in range(1000):
+        announced = effects.expect(call, "", {"number": number})
+        begun = effects.take_expected("")
+        assert begun is not None and begun is announced and begun.detail == {"number": number}
+        effects.mark_begun(begun)
+        assert waiting([announced]) == 0
+    assert not call.expected
+
+
 async def _failing() -> BinaryData:
     raise KeyError("no content")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
+import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +28,7 @@ from transports.playwright._downloads import (
     CdpDownloads,
     GrowingFile,
     PlaywrightDownloads,
+    RungUnusable,
 )
 from transports.protocol._params import prepare_params
 from transports.protocol.binary import Handle
@@ -274,6 +277,29 @@ async def test_download_ends_at_once_with_its_browser_or_driver(tmp_path: Path, 
             await downloads.save(agent, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
 
 
+async def test_download_that_browser_broke_off_is_not_cancelled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser: Any = _Busy()
+    sent: list[str] = []
+
+    async def send(method: str, params: Any = None, **_: object) -> dict[str, Any]:
+        sent.append(method)
+        return {}
+
+    monkeypatch.setattr(browser, "send", send)
+    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path)
+    deadline = time.monotonic() + 3600
+    saving = asyncio.ensure_future(
+        downloads.save(browser, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
+    )
+    await browser.begun.wait()
+    browser.end()
+    with pytest.raises(RungUnusable, match="canceled the download"):
+        await saving
+    assert "Browser.cancelDownload" not in sent
+
+
 @pytest.mark.parametrize("end", ["reported", "reported after the session", "with the browser"])
 async def test_download_cancelled_late_leaves_no_file(tmp_path: Path, end: str) -> None:
     browser: Any = _Busy()
@@ -339,6 +365,51 @@ async def test_download_is_linked_into_store_from_its_first_bytes(places: _Place
     assert places.path.read_bytes() == b"first, second" and places.path.stat().st_nlink == 1
 
 
+@pytest.mark.parametrize("moved", ["renamed", "copied"])
+async def test_wrongly_linked_file_is_replaced_by_download(
+    places: _Places, monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    def another_file_system(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    if moved == "copied":
+        monkeypatch.setattr(Path, "rename", another_file_system)
+        monkeypatch.setattr(os, "rename", another_file_system)
+    places.hidden.write_bytes(b"another one")
+    places.growing.start_looking()
+    await places.linked()
+    places.written.write_bytes(b"the download")
+    await places.growing.replace_with(places.written)
+    assert places.path.read_bytes() == b"the download" and places.hidden.read_bytes() == b"another one"
+
+
+async def test_growing_file_is_not_read_if_ambiguous_or_folder_is_missing(
+    places: _Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    look = GrowingFile._hidden_files
+
+    def counted(growing: GrowingFile) -> Set[str]:
+        nonlocal looks
+        looks += 1
+        return look(growing)
+
+    monkeypatch.setattr(GrowingFile, "_hidden_files", counted)
+    for growing in (places.growing, GrowingFile(places.path, places.store / "none")):
+        for number in range(2):
+            (places.temporary / f".{number}").touch()
+        before = looks
+        growing.start_looking()
+        while looks < before + 3:
+            await asyncio.sleep(0)
+        assert not places.path.exists()
+        places.written.write_bytes(b"the download")
+        await growing.replace_with(places.written)
+        assert [found.name for found in places.store.iterdir()] == ["staged"]
+        assert places.path.read_bytes() == b"the download" and not growing._looking
+        places.path.unlink()
+
+
 async def test_abandoned_download_drops_its_link(places: _Places) -> None:
     places.hidden.write_bytes(b"half of")
     places.growing.start_looking()
@@ -401,3 +472,12 @@ async def test_remote_file_of_same_path_and_size_is_not_uploaded(tmp_path: Path,
         assert page.text == data * 2 and str(file) not in page.chosen
     assert len(page.chosen) == (3 if shares else 1)  # the disk is looked for once
     assert list(tmp_path.iterdir()) == [file]
+
+
+async def test_local_browser_receives_upload_path_directly(tmp_path: Path) -> None:
+    file = tmp_path / "in.bin"
+    file.write_bytes(bytes(100_000))
+    page = FarPage(None)
+    params, content = prepare_params({"file": file})
+    async with Uploads(page, tmp_path, shares_disk=True).prepare({"params": params}, content, timeout=5):  # type: ignore[arg-type]
+        assert page.chosen == [str(file)]

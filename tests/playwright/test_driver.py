@@ -19,9 +19,11 @@ import pytest
 from playwright.async_api import Error
 
 from tests.support.local_store import REPOSITORY
-from transports import Browser
-from transports.errors import BrowserNotFound
+from transports import Browser, connect
+from transports.errors import BrowserNotFound, UsageError
 from transports.playwright import _process as browser_process
+from transports.playwright._agent import AgentScript
+from transports.playwright._channels import CdpChannel
 from transports.playwright._diagnosis import explain_load_failure, location_note
 from transports.playwright._find import BrowserChoice
 from transports.playwright._process import (
@@ -50,6 +52,30 @@ async def test_driver_exit_leaves_no_unretrieved_error() -> None:
         await asyncio.sleep(0)
         gc.collect()
     assert logged == []
+
+
+class _WithoutProcesses(asyncio.SelectorEventLoop):
+    """As on Windows."""
+
+    async def subprocess_exec(self, *_: object, **__: object) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("target", [None, "mcp+stdio:server"])
+async def test_event_loop_that_starts_no_processes_is_reported(target: str | None) -> None:
+    async def start() -> None:
+        with pytest.raises(UsageError, match=r"event loop of this program starts no processes.*use transports\.sync"):
+            async with Browser() if target is None else connect(target, store="none:"):
+                pass
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=_WithoutProcesses) as runner:
+            # Playwright leaves a future with the error. It must not be logged later, in the middle of another test.
+            runner.get_loop().set_exception_handler(lambda *_: None)
+            runner.run(start())
+        gc.collect()
+
+    await asyncio.to_thread(run)
 
 
 @pytest.mark.requirement("R6-3l")
@@ -236,6 +262,31 @@ def test_inspector_of_playwright_does_not_pause_sessions(
     assert os.environ["PWDEBUG"] == value
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
+def test_forked_process_has_variables_of_its_parent_while_a_browser_starts(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from transports.playwright._process import child_environment
+
+def has_started():
+    return os.environ.get("TMPDIR") == sys.argv[1]
+
+with child_environment(Path(sys.argv[1])):
+    assert has_started()
+    pid = os.fork()
+    if not pid:
+        was_started = has_started()
+        with child_environment(Path(sys.argv[1])):
+            os._exit(was_started or not has_started())
+    _, status = os.waitpid(pid, 0)
+assert not has_started()
+sys.exit(status != 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY, timeout=60)
+    assert done.returncode == 0
+
+
 class Recorded:
     """Stands for a CDP session or a browser of Playwright's: notes what is asked of it, and answers when told to."""
 
@@ -264,6 +315,18 @@ class Recorded:
 
     async def stop(self) -> None:
         self.asked.append("stop")
+
+
+async def test_installation_steps_are_sent_at_once_in_order() -> None:
+    cdp: Any = Recorded()
+    agent_script = AgentScript("script", "late", "binding", on_emit=print, on_document=print)
+    installing = asyncio.ensure_future(CdpChannel(cdp).install(agent_script))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    script = "Page.addScriptToEvaluateOnNewDocument"
+    assert cdp.asked == ["Target.getTargetInfo", "Runtime.enable", "Runtime.addBinding", "Page.enable", script]
+    cdp.answers.set()
+    await installing
 
 
 async def test_shared_browser_that_has_died_is_started_again_for_new_session() -> None:
@@ -314,6 +377,29 @@ async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps
         sleeping.kill()
     assert playwright.asked == steps
     assert not any(tmp_path.iterdir())
+
+
+async def test_driver_is_found_when_script_starts_browser() -> None:
+    class Session:
+        async def send(self, method: str, params: object = None) -> dict[str, object]:
+            return {"processInfo": [{"type": "browser", "id": os.getpid()}]}
+
+    class Playwright:
+        chromium = property(lambda self: self)
+
+        async def launch(self, **options: object) -> Playwright:
+            return self
+
+        async def new_browser_cdp_session(self) -> Session:
+            return Session()
+
+    playwright: Any = Playwright()
+    process = BrowserProcess()
+    process._playwright, process.pids = playwright, [4711]
+    await process.launch(
+        BrowserChoice("chromium", "a test"), "chromium", headless=True, slow_mo=0, profile=None, extensions=False
+    )
+    assert process.pids == [4711, os.getpid()]
 
 
 def test_page_load_failure_explains_what_to_do() -> None:

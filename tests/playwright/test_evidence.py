@@ -255,6 +255,11 @@ def test_snapshot_keeps_its_texts_but_their_secrets_are_removed() -> None:
     assert clean_event(event, first.with_values()) == cleaned
 
 
+def test_field_without_name_is_masked_entirely() -> None:
+    body = _MULTI.format("filename=a", "", "anything")
+    assert clean_body(body, _PARTS, EvidenceRedactor()) == body.replace("anything", REDACTED)
+
+
 def test_json_as_deep_as_the_parser_allows_is_masked_or_redacted() -> None:
     lines = ["[" * depth + f'{{"password":"{SECRET}"}}' + "]" * depth for depth in (50, 250, 400, 490)]
     cleaned = clean_body("\n".join(["first", *lines, "last"]), "text/plain", EvidenceRedactor())
@@ -265,6 +270,12 @@ def test_secret_text_that_is_json_is_removed_as_it_was_written() -> None:
     written = '{ "id":  "canary" }'
     clean_body(json.dumps({"credentials": written}), "", first := EvidenceRedactor())
     assert first.with_values().redact_text(f"later {written}") == f"later {REDACTED}"
+
+
+def test_encoded_multipart_part_is_masked_entirely() -> None:
+    hidden = base64.b64encode(json.dumps({"password": SECRET}).encode()).decode()
+    body = _MULTI.format('name="a"', "Content-Transfer-Encoding: base64\r\n", hidden)
+    assert clean_body(body, _PARTS, EvidenceRedactor()) == body.replace(hidden, REDACTED)
 
 
 def test_multipart_part_type_decides_how_it_is_redacted() -> None:
@@ -310,3 +321,12 @@ def test_body_without_secrets_is_unchanged(mime_type: str, body: str) -> None:
     data = base64.b64encode(body.encode()).decode()
     entry = {"request": {}, "response": {"content": {"mimeType": mime_type, "text": data, "encoding": "base64"}}}
     assert clean_entry(entry, EvidenceRedactor()) == entry
+
+
+def test_percent_encoded_secret_name_is_redacted() -> None:
+    for name in ("p%61ssword", "p%2561ssword", "user%5Bpassword%5D", "\\u0070assword"):
+        entry: Any = {"request": {"url": f"http://a.test/?user=bob&{name}={SECRET}#{name}={SECRET}"}}
+        cleaned = json.dumps(clean_entry(entry, EvidenceRedactor()))
+        assert SECRET not in cleaned and "bob" in cleaned
+        frame: dict[str, Any] = {"opcode": 2, "data": base64.b64encode(json.dumps({"a": _DEEP}).encode()).decode()}
+        assert frame["data"] not in json.dumps(clean_entry({"_webSocketMessages": [frame]}, EvidenceRedactor()))

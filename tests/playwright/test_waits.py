@@ -74,11 +74,38 @@ async def test_failure_of_abandoned_work_is_not_reported() -> None:
     assert (said, warned) == ([], [])
 
 
+async def test_late_failure_after_page_loss_is_not_reported() -> None:
+    said: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, about: said.append(about))
+    agent, answer = _agent(), loop.create_future()
+    waiting = asyncio.ensure_future(agent.with_deadline(_answered(answer), "waiting", timeout=60))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    answer.set_exception(LookupError())
+    agent.mark_lost(Disconnected("the page was closed"))
+    await asyncio.wait([waiting])
+    assert isinstance(waiting.exception(), Disconnected)
+    del waiting, answer
+    gc.collect()
+    await asyncio.sleep(0)
+    assert said == []
+
+
 async def _fails_when_cancelled() -> None:
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
         raise LookupError from None
+
+
+async def test_wait_times_out_even_without_page_listeners() -> None:
+    agent, endless = _agent(), asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(agent.with_deadline(_answered(endless), "waiting", timeout=0.05))
+    await asyncio.sleep(0)
+    agent.stop_listening()
+    with pytest.raises(CallTimeout, match="waiting"):
+        await asyncio.wait_for(waiting, 15)
 
 
 async def test_answer_arriving_at_its_deadline_counts() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import pytest
 
 from tests.support.rows import each_row
 from transports import CapabilityError
-from transports.protocol import _capabilities
 from transports.protocol._capabilities import (
+    MAX_CAPABILITIES,
     Capabilities,
     deprecation_warnings,
     find_capability,
     is_long,
+    with_suggestions,
 )
 from transports.protocol._declarations import Capability
 
@@ -93,15 +95,43 @@ def test_deprecated_and_experimental_capability_warnings_are_listed() -> None:
     assert deprecation_warnings(full) == ["a is deprecated: old; use b, c", "a is experimental and may change"]
 
 
-def test_capabilities_over_limit_are_left_out(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert _capabilities.MAX_CAPABILITIES == 150_000
-    monkeypatch.setattr(_capabilities, "MAX_CAPABILITIES", 1_000)
-    names = [f"c{n}" for n in range(1_000)]
+@pytest.mark.load
+def test_capabilities_over_limit_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    names = [f"c{n}" for n in range(MAX_CAPABILITIES)]
     full = Capabilities().merge(names)
-    assert len(full) == 1_000 and not caplog.records
-    assert len(Capabilities().merge([*names, "beyond", "more"])) == 1_000
-    assert "left out 2 of the app's capabilities: the limit is 1,000" in caplog.text
+    assert len(full) == MAX_CAPABILITIES and not caplog.records
+    assert len(Capabilities().merge([*names, "beyond", "more"])) == MAX_CAPABILITIES
+    assert "left out 2 of the app's capabilities: the limit is 150,000" in caplog.text
     changed = full.apply_change({"added": ["beyond", {"name": "c0", "title": "known"}]})
-    assert len(changed) == 1_000 and changed["c0"].title == "known"
+    assert len(changed) == MAX_CAPABILITIES and changed["c0"].title == "known"
+
+
+def test_first_5_unnamed_capabilities_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert not Capabilities().merge([1, 2, 3, 4, 5, 6])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"left out of the app's capabilities: {n} has no name" for n in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(("others", "found"), [(4999, True), (5000, False)])
+def test_suggestions_search_at_most_5000_names(others: int, found: bool) -> None:
+    known = Capabilities().merge([*(f"n{n:040}" for n in range(others)), "export.pdf"])
+    error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "export.pfd", known)
+    assert (error.alternatives == ("export.pdf",)) is found
+    assert ("did you mean export.pdf?" in error.message) is found
+    error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "zzzzzzzz", known)
+    assert ("the app has export.pdf, " in error.message) is found and error.message.count(",") == 7
+
+
+def test_error_names_up_to_8_alternatives_and_3_requirements() -> None:
+    other = with_suggestions(CapabilityError("no", alternatives=[f"a{n}" for n in range(9)]), "x", {})
+    assert other.message == "no; instead there is a0, a1, a2, a3, a4, a5, a6, a7"
+    known = Capabilities().merge([f"n{n}" for n in range(9)])
+    unknown = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "zzz", known)
+    assert unknown.alternatives == ()
+    assert unknown.message == "no; the app has n0, n1, n2, n3, n4, n5, n6, n7 and 1 more"
+    needs = [{"description": f"r{n}", "resolution": "do it" if n else None} for n in range(4)]
+    known = Capabilities().merge([{"name": "x", "requirements": [{"type": "met", "met": True}, *needs]}])
+    unmet = with_suggestions(CapabilityError("no", code="REQUIREMENT_NOT_MET"), "x", known)
+    assert unmet.message == "no; it needs r0; it needs r1: do it; it needs r2: do it"

@@ -148,3 +148,19 @@ def test_message_over_128_levels_is_rejected(extra: str) -> None:
     for levels in (128, 599):
         with pytest.raises(ProtocolError, match="128 levels"):
             decode_envelope(message(levels))
+
+
+@pytest.mark.parametrize(("chars", "is_view"), [(128 * 1024, True), (128 * 1024 - 4, False)])
+def test_long_base64_is_a_memoryview_from_128_kib(chars: int, is_view: bool) -> None:
+    content, _ = large("A" * chars, mimeType="image/png")
+    if is_view:
+        assert isinstance(content, BinaryData) and isinstance(content.content, Encoded)
+        assert isinstance(content.content.text, memoryview) and len(content.content.text) == chars
+    else:
+        assert content == "A" * chars
+
+
+def test_foreign_alphabet_is_detected_in_first_128_kib() -> None:
+    for sign_at, kind in ((128 * 1024 - 1, str), (128 * 1024, BinaryData)):  # the second is an error when it is decoded
+        text = "A" * sign_at + "-" + "A" * (256 * 1024 - sign_at - 1)
+        assert isinstance(large(text, mimeType="image/png")[0], kind)

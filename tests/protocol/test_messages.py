@@ -337,6 +337,17 @@ async def test_timeout_error_names_unanswered_step_and_how_to_extend_it() -> Non
         assert caught.value.message == f"no answer{step} within 0.02 s{advice}"
 
 
+async def test_reused_ids_are_rejected() -> None:
+    pending = PendingReplies()
+    pending.register(Message("capabilities/call", id="a"))
+    for name in ("a", None):
+        with pytest.raises(ValueError, match="needs a new id"):
+            pending.register(Message("capabilities/call", id=name))
+    pending.deliver(reply("a"))
+    with pytest.raises(ValueError, match="needs a new id"):
+        pending.register(Message("capabilities/call", id="a"))
+
+
 async def test_lost_connection_raises_separate_error_for_each_caller() -> None:
     pending = PendingReplies()
     futures = [pending.register(Message("capabilities/call", id=str(n))) for n in range(3)]
@@ -346,3 +357,12 @@ async def test_lost_connection_raises_separate_error_for_each_caller() -> None:
     errors = await asyncio.gather(*futures, return_exceptions=True)
     assert [type(error).__name__ for error in errors] == ["Disconnected", "ProtocolError", "Disconnected"]
     assert errors[0] is not errors[2]
+
+
+async def test_4096_ended_requests_are_remembered() -> None:
+    pending = PendingReplies()
+    for n in range(4097):
+        pending.register(Message("capabilities/call", id=str(n)))
+        pending.forget(str(n))
+    assert pending.deliver(Message("capabilities/call-result", id="0")) == "unknown"
+    assert pending.deliver(Message("capabilities/call-result", id="1")) == "late"

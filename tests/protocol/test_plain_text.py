@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.support.rows import each_row
 from transports.protocol._plain_text import (
     is_loopback,
@@ -68,6 +70,13 @@ def test_similar_names_returns_three_by_default() -> None:
     assert similar_names("Export.pdf", known, max_names=1) == ["EXPORT.PDF"]
 
 
+def test_similar_names_compares_200_characters_and_needs_60_percent() -> None:
+    name = "".join(chr(0x4E00 + n) for n in range(300))
+    alike, less = name[:87] + "-", name[:86] + "-"  # 2 * 87 of 88 + 200 characters, and 2 * 86 of 87 + 200
+    assert similar_names(name, [alike]) == [alike] and similar_names(name, [less]) == []
+    assert similar_names("labels", ["as", "csv"]) == []  # two letters of a longer word are no likeness
+
+
 @each_row(
     ("url", "shown"),
     [
@@ -102,6 +111,13 @@ def test_is_loopback_accepts_only_loopback_hosts() -> None:
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]")))
     others = ("", None, "localhost.example", "0.0.0.0", "10.0.0.1", "::", "app.example", "::1%")
     assert not any(map(is_loopback, others))
+
+
+def test_long_url_is_redacted_in_linear_time() -> None:
+    began = time.thread_time()
+    assert redact_url("a:" * 60_000) == "a:" * 60_000
+    assert redact_url("a:" * 60_000 + "u:p@x") == "a:" * 60_000 + "u:x"
+    assert time.thread_time() - began < 1.0  # quadratic time would be half a minute
 
 
 def test_timestamp_defaults_to_utc_with_milliseconds() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +14,9 @@ from hypothesis import given, strategies as st
 from tests.support.listener import listening
 from tests.support.rows import each_row
 from transports.errors import UsageError
+from transports.protocol import schema as schemas
 from transports.protocol._params import prepare_params
+from transports.protocol._strict_json import decode_json, encode_json
 from transports.protocol.schema import check_output, check_params, unnamed_params
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
@@ -343,18 +347,57 @@ async def test_schema_refs_are_not_fetched() -> None:
         assert server.heard == []
 
 
+def alone(code: str) -> str:
+    """What ``code`` prints in a process of its own, which may neither crash nor hang."""
+    script = f"from transports.protocol.schema import check_params, check_output\n{code}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, (done.returncode, done.stderr[-500:])
+    return done.stdout.strip()
+
+
+@pytest.mark.fault(23)
+def test_pathological_pattern_is_checked_quickly() -> None:
+    patterns = ["^(a+)+$", "^(a|a)*$", "^(.*)*b$", "(a?){50}a{50}!", "^([a-z]+)*[0-9]$"]
+    code = f"for it in {patterns}: print(check_output({{'pattern': it}}, 'a' * 50_000 + '?')[0][-60:])"
+    assert alone(code).count("does not match") == len(patterns)
+
+
+@pytest.mark.fault(23)
+def test_many_patterns_over_long_text_are_bounded() -> None:
+    checks = [
+        ("{'allOf': [{'pattern': it} for it in patterns]}", "'a' * 3_000_000"),
+        ("{'patternProperties': dict.fromkeys(patterns, {})}", "{f'{n}' + 'a' * 5000: 1 for n in range(400)}"),
+        ("{'propertyNames': {'pattern': patterns[0]}}", "{f'{n}' + 'a' * 50_000: 1 for n in range(100)}"),
+        ("{'items': {'enum': list(range(9000))}}", "['x'] * 9000"),
+    ]
+    patterns = "patterns = [f'^(a+)*{n}$' for n in range(100)]"
+    prints = [f"print(check_output({schema}, {data})[0])" for schema, data in checks]
+    assert alone("\n".join([patterns, *prints])).count("would take too long") == len(checks)
+
+
 @pytest.mark.fault(21)
 def test_deep_nesting_does_not_crash_process() -> None:
-    nested: dict[str, object] = {}
-    for level in range(100_000):
-        nested = {"n": nested}
-        if level == 99:
-            short = nested
-    cases: list[tuple[dict[str, object], object, str]] = [
-        ({"properties": {"n": {"$ref": "#"}}}, {"n": nested}, "the value is nested deeper"),
-        ({"enum": [nested]}, {}, "not JSON"),
-        ({"not": short}, {}, "the schema is nested deeper"),
-    ]
-    for schema, params, reason in cases:
-        (warning,) = check_params("a", schema, params)
-        assert reason in warning
+    reasons = {
+        "check_params('a', {'properties': {'n': {'$ref': '#'}}}, {'n': nested})": "the value is nested deeper",
+        "check_params('a', {'enum': [nested]}, {})": "not JSON",
+        "check_params('a', {'not': short}, {})": "the schema is nested deeper",
+    }
+    build = "nested = {}\nfor n in range(100_000):\n    nested = {'n': nested}\n    if n == 99: short = nested\n"
+    printed = alone(build + "\n".join(f"print({code}[0])" for code in reasons)).splitlines()
+    assert all(reason in line for reason, line in zip(reasons.values(), printed, strict=True)), printed
+
+
+def test_schema_is_parsed_once_for_repeated_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def decode(text: bytes) -> object:
+        parsed.append(text)
+        return decode_json(text)
+
+    monkeypatch.setattr(schemas, "decode_json", decode)
+    schema = {"type": "object", "required": ["n"]}
+    for _ in range(3):
+        assert check_params("x", schema, {"n": 1}) == []
+        with pytest.raises(UsageError, match="n"):
+            check_params("x", schema, {})
+    assert parsed == [encode_json(schema)]

@@ -12,7 +12,9 @@ from transports.protocol.schema import (
     NotChecked,
     check_output,
     count_steps,
+    count_values,
     references_and_patterns,
+    shorten,
     unnamed_params,
 )
 
@@ -85,6 +87,21 @@ def test_only_schema_local_references_are_followed() -> None:
             has_references({"a": [{key: target}]})
 
 
+def test_count_values_counts_65_levels_deep() -> None:
+    def nested(levels: int) -> object:
+        tree: object = []
+        for _ in range(levels - 1):
+            tree = [tree]
+        return tree
+
+    assert count_values(nested(65), 100, "it") == 65
+    with pytest.raises(NotChecked, match="it is nested deeper than 64 levels"):
+        count_values(nested(66), 100, "it")
+    assert count_values([1, {"a": "x" * 64, "b" * 128: (2, None)}], 10, "it") == 10
+    with pytest.raises(NotChecked, match="it has more than 9 values"):
+        count_values([1, {"a": "x" * 64, "b" * 128: (2, None)}], 9, "it")
+
+
 _TOO_MANY = "the schema has more than 10,000 values"
 _PATTERNS = "the schema has more than 100 patterns"
 _DESCRIPTION = "x" * (256 * 1024 - len('{"description":""}'))
@@ -130,6 +147,30 @@ def test_value_at_limit_is_checked_and_beyond_is_not(
     assert len(check_output(schema, [item] * within)) == faults
     unchecked = check_output(schema, [item] * (within + 1))
     assert unchecked == [f"the answer was not checked against outputSchema: {reason}"]
+
+
+def test_schema_fault_messages_are_shortened() -> None:
+    text = "".join(chr(ord("a") + n % 26) for n in range(131))
+    assert shorten(text[:130]) == text[:130]
+    assert shorten(text) == f"{text[:60]}…{text[-70:]}"
+    kinds = ("string", "null", "array", "object")
+    for most in (3, 4):
+        (fault,) = check_output({"anyOf": [{"type": kind} for kind in kinds[:most]]}, 1)
+        reasons = "; ".join(f'1 is not of type "{kind}"' for kind in kinds[:3])
+        assert fault == f"outputSchema: data: fits no alternative: {reasons}" + "; …" * (most > 3)
+
+
+def test_hint_lists_8_schema_names_and_compares_500() -> None:
+    def hint(names: int, *others: str) -> str:
+        listed = [*(f"{n:03}" for n in range(names)), *others]
+        schema: dict[str, object] = {"properties": {name: {} for name in listed}}
+        (found,) = unnamed_params(schema, {"format": 1})
+        return found.partition("; ")[2]
+
+    assert hint(8) == "it has 000, 001, 002, 003, 004, 005, 006, 007"
+    assert hint(9) == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
+    assert hint(499, "formats", "formal") == "did you mean 'formats'?"
+    assert hint(500, "formats") == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
 
 
 def test_hints_for_many_required_names_take_no_time() -> None:

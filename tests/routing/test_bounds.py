@@ -26,10 +26,10 @@ from transports.routing import (
     RoutingPolicy,
     clamp,
 )
-from transports.routing._guard import json_size
+from transports.routing._guard import cut_texts, json_size
 from transports.routing._layers import fill_summary, human_size, match_fields
 from transports.routing._policy import check_path
-from transports.routing._result import shorten
+from transports.routing._result import long_texts, shorten
 
 
 def ref(number: int = 0, size: int = 1) -> ArtifactRef:
@@ -143,6 +143,14 @@ def test_out_of_range_limit_raises_usage_error(
         refused()
 
 
+@pytest.mark.parametrize(("count", "more"), [(20, "'p19'"), (21, "'p19' and 1 more")])
+def test_missing_artifact_error_lists_at_most_20_places(count: int, more: str) -> None:
+    result = Result("x", None, {f"p{n}": ref(n) for n in range(count)})
+    with pytest.raises(UsageError, match="no artifact at 'p'; ") as caught:
+        result.artifact("p")
+    assert caught.value.message.endswith(more) and caught.value.details["places"] == [*result.artifacts]
+
+
 # --- decisions that other tests only pass by --------------------------------------------------------------------------
 
 
@@ -152,6 +160,33 @@ def test_summary_template_fills_all_fields() -> None:
     assert fill_summary(template, own, {"other": 1.5}) == "f.pdf i application/pdf pdf 2048 2.0 KB 1.5 unknown none"
     plain = ArtifactRef("i", "artifact://i", None, "f", "application/octet-stream", 1, "0" * 64)
     assert fill_summary("{content_type}", plain, {}) == "binary"
+
+
+def test_texts_within_limit_are_returned_unchanged() -> None:
+    values: list[JSONValue] = ["xx", ["xx", {"a": "xx"}], {"a": ["xx"], "b": 5}]
+    for value in values:
+        assert cut_texts(value, 2, "…") is value
+    assert cut_texts(["xx", "xxxx"], 3, "…{truncated_chars}") == ["xx", "x…3"]
+    assert cut_texts({"a": ["xxx"], "b": "y"}, 2, "…") == {"a": ["x…"], "b": "y"}
+    assert cut_texts(["xxx", [7, None]], 2, "<{truncated_chars} more>") == ["x…", [7, None]]
+    assert cut_texts("xx", 1) == "…" and cut_texts("x", 1) == "x"
+
+
+def test_long_texts_are_found_with_their_types() -> None:
+    text = "x" * 21
+    tree = {"a": "x" * 20, "b": [text, "x" * 20, [text]], "c": {"mimeType": "text/markdown", "d": text}}
+    assert [(place, kind) for place, _, kind in long_texts(tree, 20)] == [
+        (("b", 0), "text/plain"),
+        (("b", 2, 0), "text/plain"),
+        (("c", "d"), "text/markdown"),
+    ]
+    for declared, start, kind in (
+        ("image/png", "", "text/plain"),
+        (None, "<html>", "text/html"),
+        ("image/png", "<svg ", "image/svg+xml"),
+        ("nonsense", "%PDF-", "text/plain"),
+    ):
+        assert long_texts({"a": start + text, "mimeType": declared}, 20)[0][2] == kind
 
 
 @pytest.mark.requirement("R2-5.4a", "R2-5.4c")
@@ -172,6 +207,12 @@ def test_preset_applies_to_all_servers_unless_overridden() -> None:
     config = RoutingConfig.parse({"preset": "github", "servers": {"other": {"preset": "tableau"}}}, "abp.toml: routing")
     assert config.policy("x", presets=False).tool_fields == GITHUB.tool_fields
     assert config.policy("other", presets=False).tool_fields == TABLEAU.tool_fields
+
+
+@each_row("size", [*range(1024, 1060), 5000])
+def test_cut_answer_fills_limit_and_never_exceeds_it(size: int) -> None:
+    assert size - 1 <= json_size(Result("x", "x" * 6000, {}).for_agent(max_bytes=size)) <= size
+    assert size - 1 <= json_size(clamp("x" * 6000, size)) <= size
 
 
 async def test_router_validates_answer_schema_and_measures_duration() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -121,6 +122,19 @@ async def test_app_parameter_as_keyword_error_shows_correct_call(app_of: Connect
                 await attempt("x", rows=5)
         with pytest.raises(UsageError, match=r"unknown option timout=; did you mean timeout=\?"):
             await app.call("x", timout=5)
+
+
+async def test_file_with_a_name_that_is_not_utf8_is_sent(app_of: Connect, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    try:
+        path.write_bytes(b"text")
+    except OSError:
+        pytest.skip("this disk takes only names in UTF-8")
+    async with app_of({"x": content_of}) as app:
+        with path.open("rb") as file:
+            for content in (path, file):
+                data = (await app.call("x", {"file": content})).data
+                assert data == {"text": "text", "filename": "caf\ufffd.txt", "size": 4}
 
 
 async def test_an_open_file_is_read_in_a_thread_from_its_position(app_of: Connect, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
@@ -69,6 +70,19 @@ async def test_aclose_waits_for_a_callback_that_swallows_its_cancellation(
     assert asyncio.all_tasks() == before
 
 
+async def test_waiting_callback_does_not_occupy_default_executor(callbacks: Callbacks) -> None:
+    """The artifact store works in the loop's own threads; a handler that waits for a person must not stop it."""
+    release = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    try:
+        for _ in range(3):
+            callbacks.submit(lambda value: release.wait(FOREVER), 1)
+        await asyncio.sleep(0.01)
+        await asyncio.wait_for(asyncio.to_thread(int), 5)
+    finally:
+        release.set()
+
+
 def test_stuck_callback_does_not_block_loop_from_closing() -> None:
     release = threading.Event()
     threads: list[threading.Thread] = []
@@ -107,6 +121,22 @@ async def test_invoke_returns_callback_result_and_keeps_context() -> None:
         await invoke(raises, 4)
     counter = itertools.count()
     assert await invoke(lambda value: next(counter), 0) == 0
+
+
+async def test_abandoned_thread_callback_result_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    release, ended = threading.Event(), threading.Event()
+
+    def slow(value: object) -> None:
+        release.wait(FOREVER)
+        ended.set()
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(invoke(slow, 1), 0.01)
+    release.set()
+    while not ended.is_set():
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    assert caplog.records == []
 
 
 async def test_slow_callback_drops_oldest_values_with_one_warning(
@@ -161,3 +191,16 @@ async def test_waiting_gives_up_on_stuck_but_not_slow_callback(callbacks: Callba
         assert seen == list(range(30))
     finally:
         release.set()
+
+
+async def test_waiting_ends_despite_new_callback_values(callbacks: Callbacks) -> None:
+    seen: list[int] = []
+
+    async def feed(value: int) -> None:
+        seen.append(value)
+        callbacks.submit(feed, value + 1)
+        await asyncio.sleep(0.001)
+
+    callbacks.submit(feed, 0)
+    await wait_for(callbacks, feed)
+    assert seen

@@ -5,6 +5,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,11 +26,15 @@ from transports import (
     connect,
 )
 from transports.base import Features
-from transports.batch import Pool, RunOptions
+from transports.batch import Job, Pool, RunOptions, State
+from transports.batch._jobs import parse_job
+from transports.errors import TooLarge
 from transports.memory import Call, Handler
 from transports.protocol.messages import Message
 from transports.session._call import timeout_seconds
-from transports.session._events import CallFinished, Retrying
+from transports.session._events import CallFinished, ConnectionChanged, Retrying
+from transports.session._named_apps import app_entries
+from transports.session._settings import Settings, read_config
 
 
 def failing(times: int, error: CapabilityError) -> tuple[Handler, list[float]]:
@@ -186,6 +191,34 @@ async def test_lost_connection_error_says_once_whether_call_may_have_run(
         with pytest.raises(Disconnected) as caught:
             await app.call("work", timeout=0.05 if details else FOREVER)
     assert caught.value.message == f"work: {message}"
+
+
+async def test_reconnect_timeout_error_states_why_connection_was_lost(app_of: Connect) -> None:
+    transport = BreakingTransport({}, breaks=0)
+    async with app_of(transport) as app:
+        transport.emit(Message("connection/lost", {"reason": "the server is down; it is opened again: call again"}))
+        async with app.events() as events:
+            async for event in events:
+                if isinstance(event, ConnectionChanged):
+                    break
+        with pytest.raises(
+            Disconnected, match=r"^work: the server is down, and the app was not back within 0\.02 s;"
+        ) as caught:
+            await app.call("work", timeout=0.02)
+        assert "opened again" not in caught.value.message  # the advice of the loss is not that of this call
+        transport.emit(Message("connection/waiting", {"reason": "it answered HTTP 401; give token="}))
+        with pytest.raises(
+            Disconnected, match=r"not back within 0\.05 s: it answered HTTP 401; give token=; call again "
+        ):
+            await app.call("work", timeout=0.05)
+
+
+async def test_oversized_message_error_names_capability(app_of: Connect) -> None:
+    error = TooLarge("the app sent a message over the limit of 10 bytes", details={"limit": 10})
+    async with app_of(NotingTransport(call=error)) as app:
+        with pytest.raises(TooLarge, match=r"^export: the app sent a message over the limit of 10 bytes") as caught:
+            await app.call("export")
+    assert caught.value.details == {"limit": 10}
 
 
 # --- parameters, answers, hints ---------------------------------------------------------------------------------------
@@ -386,3 +419,38 @@ def test_invalid_timeout_is_rejected_everywhere(place: str, value: Any) -> None:
     for seconds in (1_000_000, 0.001, 3, math.inf):  # the last is no limit at all
         assert timeout_seconds(seconds, 5) == seconds
     assert timeout_seconds(None, 5000) == 5
+
+
+@each_row("value", WRONG[:-1], ids=NAMES[:-1])
+async def test_job_with_invalid_timeout_is_failed_and_not_unknown(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(UsageError, match="timeout must be a positive number of seconds, at most 1,000,000"):
+        parse_job({"capability": "do", "timeout": value})
+
+    def opened(target: str, **options: Any) -> Any:
+        return connect(target, transport=MemoryTransport({"do": hang}), store=options["store"])
+
+    async with opened("memory:", store="none:") as app:
+        with pytest.raises(UsageError, match="timeout must be"):
+            await app.call("do", timeout=value)
+    async with Pool(1, connect=opened, store=tmp_path) as pool:
+        outcome = await pool.run(Job("do", target="memory:", timeout=value))
+    assert (outcome.state, outcome.error_code) == (State.FAILED, "INVALID_PARAMS")
+
+
+@each_row("text", ["1000000000.1", "1e308", "inf", "nan", "-1", "0", "9" * 400])
+def test_timeout_variable_in_milliseconds_has_same_range(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    for name in ("ABP_CALL_TIMEOUT", "ABP_BROWSER_TIMEOUT", "ABP_DOWNLOAD_TIMEOUT"):
+        monkeypatch.setenv(name, "1e9")
+        Settings.load()
+        monkeypatch.setenv(name, text)
+        with pytest.raises(UsageError, match=f"{name}: .*milliseconds above 0, at most 1,000,000,000"):
+            Settings.load()
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("text", ["1e308", "1000000.1", "true", "0", "1" + "0" * 400])
+def test_named_app_timeout_has_same_range(tmp_path: Path, text: str) -> None:
+    config = tmp_path / "abp.toml"
+    config.write_text(f'[apps.docs]\nurl = "ws://127.0.0.1:1/"\ntimeout = {text}\n')
+    with pytest.raises(UsageError, match=r"docs.*timeout"):
+        app_entries(read_config(config))

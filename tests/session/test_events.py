@@ -11,6 +11,8 @@ from tests.conftest import Connect
 from tests.session.test_calls import ListedApp
 from tests.support.apps import LARGE
 from tests.support.events import collect_events
+from tests.support.eventually import eventually
+from tests.support.limits import change_limits
 from tests.support.resources import ResourceApp
 from transports import (
     CallTimeout,
@@ -20,6 +22,7 @@ from transports import (
     Notification,
     ObservationClamped,
     Progress,
+    Result,
     RoutingPolicy,
     UsageError,
     connect,
@@ -30,7 +33,9 @@ from transports.memory import Call
 from transports.protocol._capabilities import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
+from transports.session import _dispatch
 from transports.session._events import CallFinished, CallStarted, ConnectionChanged, Event, EventStream, EventStreams
+from transports.session._results import Results
 
 
 async def work(params: Mapping[str, object], call: Call) -> object:
@@ -169,6 +174,28 @@ async def test_failed_and_cancelled_calls_emit_events(app_of: Connect) -> None:
     assert len({getattr(event, "call", "") for event in events}) == 3
 
 
+async def test_call_cancelled_while_storing_error_data_is_cancelled(
+    app_of: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storing = asyncio.Event()
+
+    async def store_for_ever(results: Results, data: object, call: object) -> Result:
+        storing.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Results, "from_data", store_for_ever)
+    answer = {"success": False, "error": {"code": "X", "message": "no"}, "data": {"pages": 1}}
+    transport = MemoryTransport({"fail": nothing}, answers={"fail": answer})
+    async with collect_events(app_of(transport)) as (app, events):
+        cancelled = asyncio.ensure_future(app.call("fail"))
+        await storing.wait()
+        cancelled.cancel()
+        await asyncio.wait((cancelled,))
+    assert cancelled.cancelled()
+    (finished,) = [event for event in events if isinstance(event, CallFinished)]
+    assert finished.error is not None and finished.error.code == "CANCELLED"
+
+
 async def test_progress_of_every_attempt_carries_call_id(app_of: Connect) -> None:
     attempts = 0
 
@@ -223,6 +250,19 @@ async def test_capability_change_updates_list_and_emits_one_event(app_of: Connec
     assert [(one.event, one.data) for one in notifications] == [("notifications/capabilities/list_changed", change)]
 
 
+async def test_equal_capability_changes_of_different_times_are_two(
+    app_of: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_limits(monkeypatch, _dispatch, duplicate=0)
+    transport = ListedApp({"one": nothing})
+    notifications: list[Notification] = []
+    async with app_of(transport, on_notification=notifications.append):
+        transport.emit(Message("capabilities/changed", {}))
+        event = {"event": "notifications/capabilities/list_changed", "data": {}}
+        transport.emit(Message("notification", event))
+        await eventually(lambda: len(notifications) == 2)
+
+
 class UnlistedApp(MemoryTransport):
     features = MemoryTransport.features.__class__()
 
@@ -260,6 +300,31 @@ async def test_a_question_without_a_handler_gets_the_default_answer(
     async with app_of({"ask": ask}) as app:
         data = (await app.call("ask")).data
     assert data == ({"success": True, "data": answer} if answer else {"success": False, "cancelled": True})
+
+
+async def test_failed_call_reports_its_unanswered_question(app_of: Connect) -> None:
+    async def ask(params: Mapping[str, object], call: Call) -> object:
+        answer = await call.elicit("elicitation/confirm", {"message": "Sure?", "default": params.get("default", False)})
+        if params.get("fail", True):
+            raise CapabilityError(f"cancelled: {answer['success']}", code="CANCELLED")
+        return dict(answer)
+
+    async def answer(_: ElicitationRequest) -> dict[str, object]:
+        return {"success": True, "data": {"confirmed": False}}
+
+    asked = "; the app asked (elicitation/confirm), but there is no handler for questions: give on_elicitation="
+    async with app_of({"ask": ask}) as app:
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("ask", {"default": None})
+        assert caught.value.message == f"ask: cancelled: False{asked}" and caught.value.code == "CANCELLED"
+        assert (await app.call("ask", {"default": None, "fail": False})).warnings == ()
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("ask")  # answered, by the app's own default
+        assert caught.value.message == "ask: cancelled: True"
+    async with app_of({"ask": ask}, on_elicitation=answer) as app:
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("ask", {"default": None})
+        assert caught.value.message == "ask: cancelled: True"
 
 
 def test_unparsable_capability_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:

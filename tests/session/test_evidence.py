@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import Error
@@ -18,10 +20,13 @@ from transports import (
     Event,
     Evidence,
     MemoryTransport,
+    Retention,
     UsageError,
     connect,
     open_store,
 )
+from transports._internal.redaction import EvidenceRedactor
+from transports.protocol.binary import BinaryData
 from transports.session._evidence import read_evidence
 from transports.testing import Call
 
@@ -117,6 +122,52 @@ async def test_unstorable_evidence_does_not_fail_call(tmp_path: Path, caplog: py
         assert "over the limit" in str(raised.value.details["evidence"])
 
 
+async def test_file_evicted_by_evidence_is_named_in_warning(tmp_path: Path) -> None:
+    file = BinaryData.from_bytes(b"a" * 990, mime_type="text/plain", filename="a.txt")
+    app = MemoryTransport({"make": lambda params, call: returned({"file": file})})
+    store = open_store(tmp_path, retention=Retention.only(max_session_bytes=1000))
+    async with connect("memory:", transport=app, store=store, evidence=Evidence(console=True)) as session:
+        result = await session.call("make")
+        assert result.evidence and not await session.store.exists(result.artifact().id)
+        assert result.warnings == ("the answer is over the limits of the retention; removed again: file",)
+
+
+async def returned(value: object) -> object:
+    return value
+
+
+async def test_console_redaction_runs_off_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+
+    def line(self: EvidenceRedactor, text: str) -> str:
+        threads.add(threading.get_ident())
+        return text
+
+    async def talk(params: object, call: Call) -> object:
+        await call.notify("log", {"rows": [Row()] * 10_000})
+        return None
+
+    class Row(dict[str, str]):
+        """Counts how often it is encoded."""
+
+        seen = 0
+
+        def items(self) -> Any:
+            Row.seen += 1
+            return {"text": "x" * 100}.items()
+
+        def __bool__(self) -> bool:
+            return True
+
+    monkeypatch.setattr(EvidenceRedactor, "redact_line", line)
+    app = MemoryTransport({"talk": talk})
+    async with connect("memory:", transport=app, store=tmp_path, evidence=Evidence(console=True)) as session:
+        kept = (await session.call("talk")).evidence["console"]
+    assert threads and threading.get_ident() not in threads
+    assert kept.path is not None and 4000 < len(kept.path.read_text()) < 4100
+    assert Row.seen < 100  # and no more of it is encoded than is kept
+
+
 class InPage(MemoryTransport):
     """An app in a page that only looks like one."""
 
@@ -154,3 +205,21 @@ async def test_unsupported_evidence_is_rejected_on_open(tmp_path: Path) -> None:
         async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=Evidence(video=True, har=True)):
             pass
     assert page.stopped.count("stop_har") == page.stopped.count("har")
+
+
+async def test_truncated_console_reports_omitted_line_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def chatter(params: Mapping[str, object], call: Call) -> object:
+        for number in range(5):
+            await call.notify("log", {"text": f"{number}" * 20})
+        return {}
+
+    monkeypatch.setattr("transports.playwright._evidence_kinds._MAX_LINES", 2)
+    for module in ("playwright._evidence_kinds", "session._call_evidence"):
+        monkeypatch.setattr(f"transports.{module}.MAX_CHARS", 20)
+    store = open_store("memory:")
+    app_transport = MemoryTransport({"chatter": chatter})
+    async with connect("memory:", transport=app_transport, store=store, evidence=Evidence(console=True)) as app:
+        result = await app.call("chatter")
+        first, second, rest = (await store.get(result.evidence["console"])).decode().splitlines()
+    assert first.endswith('log: {"text": "00000…') and second.endswith('log: {"text": "11111…')
+    assert rest == "… and 3 more lines, which were not kept"

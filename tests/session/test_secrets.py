@@ -299,6 +299,14 @@ async def test_secret_value_is_read_for_each_call(folder: Path, monkeypatch: pyt
     assert [told["password"] for told in app.heard if "password" in told] == [CANARY, "changed meanwhile"]
 
 
+async def test_byte_order_mark_of_a_file_is_no_part_of_its_secret(folder: Path) -> None:
+    (folder / "value").write_text(f"{CANARY}\r\n", encoding="utf-8-sig")
+    app = App()
+    async with session_of(app, 'file = "value"') as session:
+        await session.call("log.in", {"password": NAME})
+    assert app.heard[0] == {"password": CANARY}
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

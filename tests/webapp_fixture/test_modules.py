@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from webapp_fixture import serve
 from webapp_fixture.modules import joined
@@ -37,3 +38,21 @@ def test_bundle_contains_module_once_before_its_importers(tmp_path: Path) -> Non
     assert re.findall(r"// (.)\.js\nconst (module.)", script) == [("c", "module0"), ("b", "module1"), ("a", "module2")]
     assert script.count("class Shape") == 1 and script.count("const { Shape } = module0;") == 2
     assert "const { $, later } = module1;" in script and "return { $, later };" in script
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("export default 1;", "cannot join 'export default 1;'"),
+        ("export let counter = 1;", "cannot join"),
+        ("import * as all from './other.js';", "cannot join"),
+        ("  import { a } from './other.js';", "cannot join"),
+        ("import { a as b } from './other.js';", "cannot join"),
+        ("const a = 1;\nexport { a as b };", "cannot join"),
+        ("import { a } from './entry.js';", "imports a module that imports it"),
+    ],
+)
+def test_unjoinable_module_is_named_in_error(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "entry.js").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        joined(tmp_path / "entry.js")

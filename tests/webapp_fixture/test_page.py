@@ -20,8 +20,7 @@ from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, conte
 from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, digest, generate
 
-#: What the app answers over its socket is tested in test_websocket.py, and tests of sessions open the page.
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
 
 
 async def test_session_is_initialized_once_and_ends_with_shutdown(browser: Browser, fixture: Fixture) -> None:
@@ -190,6 +189,15 @@ async def test_markdown(app: App) -> None:
     assert "javascript" not in html
 
 
+async def test_export_html(app: App) -> None:
+    document = (await app.data("export.html", markdown="# Grüße\n\nText"))["document"]
+    html = content(document).decode()
+    assert (document["mimeType"], document["encoding"]) == ("text/html", "utf-8")
+    assert html.startswith("<!doctype html>") and "<h1>Grüße</h1>" in html and document["filename"] == "gruße.html"
+    whole = "<!DOCTYPE html><title>x</title>"
+    assert content((await app.data("export.html", html=whole))["document"]).decode() == whole
+
+
 async def test_chart_formats_and_flat_form(app: App) -> None:
     for kind in ("webp", "jpeg"):
         data = await app.data("chart.render", csv=CSV, format=kind, type="line", **{"as": "buffer"})
@@ -207,6 +215,12 @@ async def test_qr_code_decodes_to_its_text(app: App, text: str) -> None:
     with Image.open(io.BytesIO(content(data["image"]))) as image:
         (code,) = zxingcpp.read_barcodes(image)
     assert (code.format, code.text) == (zxingcpp.BarcodeFormat.QRCode, text)
+
+
+async def test_text_too_long_for_qr_code_is_rejected(app: App) -> None:
+    error = await app.error("generate.qrcode", text="x" * 2332)
+    assert error["code"] == "INVALID_PARAMS"
+    assert error["message"] == "text (2332 characters) is more than a QR code holds"
 
 
 async def test_images(app: App) -> None:
@@ -255,6 +269,18 @@ async def test_tone_and_gzip(app: App) -> None:
     packed = await app.data("archive.gzip", text="grüße " * 100)
     assert gzip.decompress(content(packed["archive"])).decode() == "grüße " * 100
     assert packed["originalSize"] == 800
+
+
+async def test_csv_and_json(app: App) -> None:
+    rows = [{"a": 1, "b": 'say "x", y'}, {"a": -2.5, "c": "two\nlines"}]
+    made = await app.data("data.csv", rows=rows)
+    text = content(made["file"]).decode()
+    assert (made["file"]["encoding"], made["file"]["filename"]) == ("utf-8", "data.csv")
+    assert text == 'a,b,c\r\n1,"say ""x"", y",\r\n-2.5,,"two\nlines"\r\n' and made["rows"] == 2
+    back = await app.data("data.json", csv=text)
+    assert back == {"items": [{**rows[0], "c": ""}, {"a": -2.5, "b": "", "c": "two\nlines"}], "count": 2}
+    files = (await app.data("file.list"))["files"]
+    assert files and all(sorted(one) == ["mimeType", "modified", "name", "size"] for one in files)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, 40_000_001])

@@ -54,3 +54,29 @@ async def test_buttons_create_files_shown_in_list(browser: Browser, fixture: Fix
     await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     await expect(files.get_by_role("listitem")).to_have_count(0)
     await page.close()
+
+
+async def test_tone_is_generated_on_first_view(browser: Browser, fixture: Fixture) -> None:
+    page = await browser.new_page()
+    await page.goto(fixture.url)
+    tone = page.get_by_label("The tone", exact=True)
+    await expect(page.get_by_text("points, ")).to_be_visible()  # the chart was drawn
+    assert await tone.evaluate("tone => tone.src") == ""
+    await tone.scroll_into_view_if_needed()
+    await expect(tone).to_have_js_property("duration", 1)
+    await page.close()
+
+
+async def test_dropped_file_is_added_to_list(browser: Browser, fixture: Fixture) -> None:
+    page = await browser.new_page()
+    await page.goto(fixture.url)
+    drop = await page.evaluate_handle(
+        """() => {
+          const transfer = new DataTransfer();
+          transfer.items.add(new File(['abc'], 'dropped.txt', { type: 'text/plain' }));
+          return transfer;
+        }"""
+    )
+    await page.dispatch_event("#files-card", "drop", {"dataTransfer": drop})
+    await expect(page.get_by_role("region", name="Files")).to_contain_text("dropped.txt")
+    await page.close()

@@ -20,6 +20,7 @@ from transports.protocol.binary import (
     Encoded,
     Handle,
     LocalFile,
+    base64_head,
     verify_size,
 )
 
@@ -58,6 +59,18 @@ def test_ambiguous_or_broken_base64_is_rejected(text: str) -> None:
     with pytest.raises(BadEncoding, match="strictly valid base64") as caught:
         decode(text)
     assert text[:8] not in caught.value.message
+
+
+def test_base64_is_decoded_in_4_mib_pieces() -> None:
+    assert [len(part) for part in Encoded("A" * (4 << 20), "base64").chunks()] == [3 << 20]
+    assert [len(part) for part in Encoded("A" * ((4 << 20) + 4), "base64").chunks()] == [3 << 20, 3]
+    assert [len(part) for part in Encoded("a" * ((4 << 20) + 1), "utf-8").chunks()] == [4 << 20, 1]
+
+
+def test_base64_head_decodes_at_most_4098_bytes() -> None:
+    assert len(base64_head("A" * 6000)) == 4098
+    assert base64_head("A" * 5463) == bytes(4098)
+    assert base64_head("QUJD!" + "A" * 100) == b"ABC"
 
 
 class TestInSlices:

@@ -8,24 +8,29 @@ import json
 import math
 import random
 import struct
+import time
 import uuid
 from typing import cast
 
 import pytest
 from hypothesis import example, given, strategies as st
 
+from tests.support.counted import counted_calls
 from tests.support.rows import each_row
+from transports import NoneStore
 from transports.errors import (
     ABPError,
     BadDescriptor,
     BadEncoding,
     ProtocolError,
+    SizeMismatch,
     UnsupportedBinary,
     UsageError,
 )
-from transports.protocol._find_content import Place, find, replace_values
-from transports.protocol._heuristics import Heuristics, Signature
+from transports.protocol._find_content import Place, find, find_values, replace_values
+from transports.protocol._heuristics import MIN_GUESSED, Heuristics, Signature
 from transports.protocol.binary import BinaryData, Broken, Download, Encoded, Handle
+from transports.routing import Router
 
 NOISE = random.Random(4).randbytes(3000)
 PDF = b"%PDF-1.7\n" + NOISE
@@ -391,6 +396,12 @@ def test_generic_content_keys_are_recognised(key: str) -> None:
     assert one({"id": "x", key: b64(NOISE), "mimeType": "application/x-thing"}, key).read() == NOISE
 
 
+def test_flat_form_of_handle_or_broken_content_is_recognised() -> None:
+    assert one({"image": Handle("1", 5), "mimeType": "image/png"}, "image").size == 5
+    assert one({"image": BinaryData(b"a", None, 1, "a.png"), "mimeType": "image/png"}).filename == "a.png"
+    assert isinstance(fault({"image": Broken("gone"), "mimeType": "image/png"}, "image"), UnsupportedBinary)
+
+
 def test_content_beside_flat_form_is_found_separately() -> None:
     tree = {"thumbnail": b"abc", "pdf": b64(PDF), "mimeType": "application/pdf", "parts": [{"content": b"x"}]}
     found = find(tree)
@@ -472,6 +483,11 @@ def test_broken_base64_in_flat_form_is_an_error(content: str, encoding: dict[str
         binary.read()
 
 
+def test_reading_content_of_wrong_size_raises_size_mismatch() -> None:
+    with pytest.raises(SizeMismatch):
+        one({"pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF) + 1}).read()
+
+
 # --- bare base64 (docs/protocol.md 9.6) -------------------------------------------------------------------------------
 
 
@@ -528,6 +544,36 @@ def test_binaries_are_found_in_order_at_any_depth() -> None:
     assert [found.path for found in find(tree)][1] == ("pages", 0, "image")
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        [{"id": n, "name": "a", "more": {"tags": ["x", None]}} for n in range(20)],
+        [{"type": "row", "content": "text"}],
+        {"text": "x" * (MIN_GUESSED - 1)},
+    ],
+)
+def test_plain_data_has_no_content(data: object) -> None:
+    assert find(data) == []
+
+
+async def test_self_referencing_data_is_rejected_quickly() -> None:
+    endless: list[object] = []
+    endless += [endless] * 5
+    with pytest.raises(ProtocolError, match="64 levels"):
+        await Router(NoneStore()).route(endless, capability="endless")
+
+
+async def test_large_table_makes_no_per_row_call_on_event_loop() -> None:
+    """Counted, because time depends on the machine. A search in a thread is another one's time."""
+    rows = [{"id": n, "name": f"person {n}", "tags": ["a", "b"]} for n in range(2000)]
+    router = Router(NoneStore())
+    with counted_calls() as calls:
+        result = await router.route({"rows": rows}, capability="table", started=time.perf_counter())
+    assert result.data == {"rows": rows}
+    assert calls.count < 1000
+
+
 def test_a_dot_in_a_key_is_escaped() -> None:
     assert [found.field for found in find({"a.b": b"", "a": {"b": b""}, "a\\": {"b": b""}})] == [
         "a\\.b",
@@ -550,6 +596,13 @@ def test_nesting_over_64_levels_raises_protocol_error(leaf: object) -> None:
     for levels in (65, 100_000):
         with pytest.raises(ProtocolError, match=r"deeper than 64 levels at \w\.\w"):
             find(nested(levels, leaf))
+
+
+def test_descriptor_counts_as_nesting_level() -> None:
+    node = {"content": b"x", "mimeType": "a/b"}
+    assert len(find(nested(63, node))) == 1
+    with pytest.raises(ProtocolError):
+        find(nested(64, node))
 
 
 # --- replace ----------------------------------------------------------------------------------------------------------
@@ -584,6 +637,26 @@ def test_every_binary_is_found_once_and_replaced_in_place(tree: object) -> None:
     assert leaves(after) == before | {item.path: f"ref {item.field}" for item in found}
 
 
+def test_replace_shares_untouched_subtrees() -> None:
+    tree = {"a": [1, [2]], "b": {"c": 3}, "t": (1, 2)}
+    copy = cast(dict[str, object], replace_values(tree, {("a", 0): "x", ("t", 1): "y"}))
+    assert copy == {"a": ["x", [2]], "b": {"c": 3}, "t": [1, "y"]}
+    assert copy["b"] is tree["b"] and cast(list[object], copy["a"])[1] is tree["a"][1]  # type: ignore[index]
+    assert replace_values(tree, {}) is tree and replace_values(tree, {(): 1}) == 1
+
+
+def test_binary_under_non_string_keys_is_found_and_replaced() -> None:
+    tree = {1: b"x", None: b"y"}
+    assert [found.field for found in find(tree)] == ["1", "None"]
+    assert replace_values(tree, {found.path: 0 for found in find(tree)}) == {1: 0, None: 0}
+
+
+@pytest.mark.parametrize("place", [("b",), ("a", 1), ("a", "0"), ("a", 0, "x")])
+def test_replacing_missing_place_raises_key_error(place: Place) -> None:
+    with pytest.raises(KeyError, match="no place"):
+        replace_values({"a": [1]}, {place: 0, ("a", 0): 0} if place[-1] != "x" else {place: 0})
+
+
 # --- guesses by themselves --------------------------------------------------------------------------------------------
 
 
@@ -592,6 +665,11 @@ def test_base64_detection_validates_long_text_to_its_end() -> None:
     guess = Heuristics().recognise(b64(content))
     assert guess is not None and (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
     assert Heuristics().recognise(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+
+
+def test_invalid_data_url_and_numbers_are_no_content() -> None:
+    assert find({"text": "data:text/plain," + "a" * 2000 + "\ud800"}) == []
+    assert [found.path for found in find_values({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]
 
 
 def test_base64_detection_requires_min_chars() -> None:
@@ -658,6 +736,15 @@ def test_bitmap_or_icon_that_is_cut_is_not_recognised(content: bytes) -> None:
         assert Heuristics().recognise((content + b"\0").decode("latin-1")) is None
 
 
+def test_custom_signature_matches_within_first_4096_bytes() -> None:
+    assert Signature(b"abc", "a/b", 4093).offset == 4093
+    own = Heuristics(signatures=[Signature(b"abc", "a/b", 4093)])
+    for data in (b"\1" * 4093 + b"abc", b"\1" * 4093 + b"abc" + b"\1" * 3000):
+        for text in (b64(data), data.decode("latin-1")):
+            found = own.recognise(text)
+            assert found is not None and found.mime_type == "a/b"
+
+
 @each_row(
     ("content", "known"),
     [
@@ -669,6 +756,18 @@ def test_bitmap_or_icon_that_is_cut_is_not_recognised(content: bytes) -> None:
 def test_short_gzip_or_jpeg_must_be_whole(content: bytes, known: bool) -> None:
     text = f"data:a/b;x={'x' * 980};base64,{b64(content)}"
     assert (Heuristics().recognise(text) is not None) is known
+
+
+def test_icon_picture_must_follow_directory() -> None:
+    def icon(offset: int, count: int = 1) -> str:
+        head = struct.pack("<HHHBBBBHHII", 0, 1, count, 1, 1, 0, 0, 1, 32, 1000, offset)
+        data = bytearray(head.ljust(1200, b"\1"))
+        data[offset : offset + 4] = b"\x89PNG"
+        return b64(bytes(data))
+
+    assert Heuristics().recognise(icon(22)) is not None and Heuristics().recognise(icon(38, 2)) is not None
+    assert Heuristics().recognise(icon(18)) is None and Heuristics().recognise(icon(37, 2)) is None
+    assert Heuristics().recognise(icon(201)) is None
 
 
 @pytest.mark.parametrize(("tag", "known"), [(b"cvt ", True), (b"~~~~", True), (b"cv\x1f ", False), (b"cv\x7f ", False)])

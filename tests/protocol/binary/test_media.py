@@ -6,10 +6,13 @@ import bz2
 import gzip
 import io
 import lzma
+import sqlite3
 import tarfile
+import time
 import unicodedata
 import wave
 import zipfile
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -239,6 +242,14 @@ def test_file_type_is_detected_from_first_bytes(name: str) -> None:
     assert mime_type is None or extension_for(mime_type) != ".bin"
 
 
+def test_sqlite_files_are_sniffed(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table t (a)")
+    connection.close()
+    assert sniff(path.read_bytes()[:4096]) == "application/vnd.sqlite3"
+
+
 # --- lies (docs/faults.md 27) -----------------------------------------------------------------------------------------
 
 
@@ -354,3 +365,12 @@ def test_safe_filename_is_always_harmless(suggestion: str, mime_type: str | None
     assert name.partition(".")[0].rstrip().lower() not in RESERVED
     assert unicodedata.is_normalized("NFC", name)
     assert safe_filename(name, fallback="other", mime_type=mime_type) == name
+
+
+def test_long_name_is_cut_before_normalization() -> None:
+    began = time.thread_time()
+    marks = "a" + "\u0316\u0301" * 200_000
+    name = safe_filename(marks + ".pdf", fallback="other", mime_type=None)
+    assert name.endswith(".pdf") and len(name.encode()) <= 120
+    assert safe_filename("x/" * 200_000 + "a.png", fallback="other", mime_type=None) == "a.png"
+    assert time.thread_time() - began < 1.0  # quadratic time would be minutes

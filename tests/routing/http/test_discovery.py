@@ -153,6 +153,24 @@ async def test_manifest_link_is_resolved_against_page(find: Find, serve: Serve, 
     assert found.manifest is not None and found.manifest_url == server.url + path, found.reason
 
 
+async def test_manifest_link_is_resolved_against_redirect_target(find: Find, serve: Serve) -> None:
+    paths = {"/a": moved("/b/", "301 x"), "/b/": moved("/b/c", "302 x"), "/b/c": moved("/b/c/app", "303 x")}
+    manifests = {"/b/c/m": moved("/d", "307 x"), "/d": moved("/e", "308 x"), "/e": json_reply()}
+    server = await serve(site({**paths, "/b/c/app": page("<link rel=abp-manifest href=m>"), **manifests}))
+    found = await find(f"{server.url}/a")
+    assert (found.page_url, found.manifest_url) == (f"{server.url}/b/c/app", f"{server.url}/e")
+    assert asked(server) == ["/a", "/b/", "/b/c", "/b/c/app", "/b/c/m", "/d", "/e"]
+
+
+async def test_page_is_decoded_with_header_charset(find: Find, serve: Serve) -> None:
+    body = "<title>Grüße</title><link rel=abp-manifest href='/ü'>".encode("cp1252")
+    server = await serve(
+        site({"/": reply(body, Content_Type="text/html; Charset=ISO-8859-1"), "/%C3%BC": json_reply()})
+    )
+    found = await find(server.url)
+    assert found.manifest is not None and found.title == "Grüße"
+
+
 # --- no manifest ------------------------------------------------------------------------------------------------------
 
 
@@ -535,10 +553,6 @@ def test_one_bad_capability_does_not_drop_others(bad: object, warning: str) -> N
     assert len(warnings) == 1 and warning in warnings[0]
 
 
-def capability(name: str, **fields: object) -> Capability:
-    return Capability.model_validate({"name": name, **fields})
-
-
 @pytest.mark.requirement("R6-1o")
 def test_manifest_is_cut_to_1000_capabilities() -> None:
     listed = [{"name": f"c{number}"} for number in range(1001)]
@@ -547,6 +561,17 @@ def test_manifest_is_cut_to_1000_capabilities() -> None:
     read, warnings = read_manifest(manifest(*listed))
     assert [c.name for c in read.capabilities] == [f"c{number}" for number in range(1000)]
     assert warnings == ["the manifest lists 1001 capabilities; the first 1000 are taken"]
+
+
+def test_manifest_warnings_are_limited_and_printable() -> None:
+    read, warnings = read_manifest(manifest(*[{"name": "x\n\x1b[31m" + "y" * 999}] * 500, abp="\x1b[31m\n"))
+    assert len(read.capabilities) == 1 and len(warnings) == 7
+    assert warnings[-1] == "494 more capabilities of the manifest are left out"
+    assert all(warning.isprintable() and len(warning) < 400 for warning in warnings)
+
+
+def capability(name: str, **fields: object) -> Capability:
+    return Capability.model_validate({"name": name, **fields})
 
 
 @pytest.mark.requirement("R6-1r")
@@ -623,6 +648,25 @@ def test_manifest_cache_follows_response_headers(headers: Mapping[str, str], sec
         assert (cached.fresh_from, max(cached.fresh_until, NOW)) == (NOW, NOW + seconds)
 
 
+@pytest.mark.parametrize("jump", [86400.0, -86400.0])
+async def test_clock_jump_does_not_keep_manifest_past_max_age(serve: Serve, jump: float) -> None:
+    clock = Clock()
+    cache = ManifestCache(clock=clock)
+    server = await serve(site({"/": page(), "/m.json": json_reply(Cache_Control="max-age=60")}))
+    assert await _requests(server, cache) == 1
+    clock.now += jump
+    assert await _requests(server, cache) == 1  # how old it is nobody knows
+    assert await _requests(server, cache) == 0
+
+
+async def _requests(server: RawServer, cache: ManifestCache) -> int:
+    """How often a discovery asks for the manifest. Its page is asked for each time."""
+    before = len(server.seen)
+    assert (await discover(server.url, cache=cache)).manifest is not None
+    assert asked(server)[before] == "/"
+    return len(server.seen) - before - 1
+
+
 @each_row(
     ("validators", "conditions"),
     [
@@ -650,6 +694,47 @@ async def test_stale_manifest_is_revalidated(
     sent = zip(server.sent("If-None-Match"), server.sent("If-Modified-Since"), asked(server), strict=True)
     none = (None, None)
     assert [(tag, date) for tag, date, path in sent if path != "/"] == [none, conditions, conditions, none]
+
+
+async def test_not_modified_response_refreshes_cached_manifest(serve: Serve) -> None:
+    clock = Clock()
+    cache = ManifestCache(clock=clock)
+    first = json_reply(Cache_Control="max-age=10", ETag='"v1"', Age="5", Date=dated(5))
+    same = reply(b"", "304 Not Modified", Content_Length="", Cache_Control="max-age=60", ETag='"v2"')
+    server = await serve(site({"/": page(), "/m.json": [first, same]}))
+    requests = []
+    for later in (0, 20, 30, 29, 2):
+        clock.now += later
+        requests.append(await _requests(server, cache))
+    assert requests == [1, 1, 0, 0, 1]
+    tags = [connection.headers.get("If-None-Match") for connection in server.seen if connection.target != "/"]
+    assert tags == [None, '"v1"', '"v2"']
+
+
+async def test_no_store_header_clears_cached_manifest(serve: Serve) -> None:
+    cache = ManifestCache()
+    first, then = json_reply(Cache_Control="no-cache", ETag='"v1"'), json_reply(Cache_Control="no-store", ETag='"v2"')
+    server = await serve(site({"/": page(), "/m.json": [first, then]}))
+    for _ in range(3):
+        await _requests(server, cache)
+    tags = [connection.headers.get("If-None-Match") for connection in server.seen if connection.target != "/"]
+    assert tags == [None, '"v1"', None]
+
+
+async def test_manifest_cache_skips_errors_and_redirects(serve: Serve) -> None:
+    cache = ManifestCache()
+    lasting = {"Cache_Control": "max-age=60"}
+    moved_on = reply(b"", "302 Found", Location="/n.json", **lasting)
+    paths: dict[str, Answer | list[Answer]] = {
+        "/": page(),
+        "/m.json": [reply(b"", "404 Not Found", **lasting), moved_on],
+    }
+    server = await serve(site({**paths, "/n.json": json_reply(**lasting)}))
+    assert why(await discover(server.url, cache=cache)).details["status"] == 404
+    for _ in range(2):
+        found = await discover(server.url, cache=cache)
+        assert found.manifest_url == f"{server.url}/n.json" and found.manifest is not None
+    assert asked(server) == ["/", "/m.json", "/", "/m.json", "/n.json", "/", "/m.json"]
 
 
 async def test_manifest_cache_is_bounded_and_evicts_unused(serve: Serve) -> None:

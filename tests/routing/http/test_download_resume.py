@@ -44,6 +44,17 @@ async def test_broken_download_resumes(get: Get, serve: Serve, broken: Answer, i
 
 
 @pytest.mark.fault(28)
+@pytest.mark.parametrize("first", [cut(ETag='"v1"'), then(chunked(BODY[:HALF], end=False))], ids=["length", "chunked"])
+async def test_download_resumes_again_after_second_break(get: Get, serve: Serve, first: Answer) -> None:
+    more = HALF + 100
+    part = then(reply(BODY[HALF:more], "206 Partial Content", Content_Range=f"bytes {HALF}-{more - 1}/{len(BODY)}",
+                      ETag='"v1"'))  # fmt: skip
+    server = await serve(first, part, rest(BODY, more))
+    assert (await get(server.url)).data == BODY
+    assert server.sent("Range") == [None, f"bytes={HALF}-", f"bytes={more}-"]
+
+
+@pytest.mark.fault(28)
 @each_row(
     "more",
     [
@@ -198,6 +209,22 @@ async def test_download_is_whole_despite_odd_range_or_broken_head(
 ) -> None:
     server = await serve(*answers)
     assert (await get(server.url)).data == BODY
+
+
+async def test_mismatched_range_is_retried_without_delay(
+    get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+
+    def delay(attempt: int) -> float:
+        waited.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr("transports.routing.http._downloads.backoff_delay", delay)
+    server = await serve(cut(ETag='"v1"'), rest(span="bytes 0-9/10"), reply(BODY))
+    got = await get(server.url)
+    assert got.fetched == Fetched("application/pdf", None, 3)
+    assert waited == [1]  # after the body that broke off
 
 
 @pytest.mark.fault(33)

@@ -73,6 +73,15 @@ async def test_response_framing_determines_completeness(
     assert server.connects == 1
 
 
+@pytest.mark.parametrize("field", ["Content_Security_Policy", "Set_Cookie"])
+async def test_large_headers_are_accepted_up_to_limit(get: Get, serve: Serve, field: str) -> None:
+    server = await serve(then(reply(BODY, **{field: "a=" + "b" * 100_000})))
+    assert (await get(server.url)).data == BODY
+    server = await serve(then(reply(BODY, **{field: "b" * 300_000})))
+    with pytest.raises(DownloadFailed, match="headers are too large"):
+        await get(server.url)
+
+
 @each_row(
     ("url", "base", "target"),
     [
@@ -222,6 +231,13 @@ async def test_unsupported_content_encoding_is_rejected(get: Get, serve: Serve, 
 async def test_gzip_file_with_identity_encoding_is_not_decoded(get: Get, serve: Serve) -> None:
     server = await serve(reply(PACKED, Content_Type="application/gzip", Content_Encoding="Identity"))
     assert (await get(server.url)).data == PACKED
+
+
+@pytest.mark.parametrize("accept_compression", [False, True])
+async def test_empty_body_has_no_encoding(get: Get, serve: Serve, accept_compression: bool) -> None:
+    server = await serve(reply(b"", Content_Encoding="gzip"))
+    got = await get(server.url, accept_compression=accept_compression)
+    assert got.data == b"" and not got.fetched.warnings and server.connects == 1
 
 
 @pytest.mark.parametrize(
@@ -393,6 +409,14 @@ async def test_http_error_excerpt_is_cleaned_and_truncated(get: Get, serve: Serv
     assert await excerpt_of(get, serve, reply(quoted.encode(), "403 x")) == "bad …, … … …!"
     long = (TOKEN * 1000).encode()
     assert await excerpt_of(get, serve, reply(long, "403 x")) is not None
+
+
+@pytest.mark.load
+async def test_stalled_error_body_does_not_delay_failure(get: Get, serve: Serve) -> None:
+    started = time.monotonic()
+    assert await excerpt_of(get, serve, drip(reply(b"x" * 1000, "404 x"), 0.001), stall_timeout=0.4) is not None
+    assert await excerpt_of(get, serve, stall(reply(b"", "404 x", 100)), stall_timeout=0.1) is None
+    assert time.monotonic() - started < 5
 
 
 # --- cancellation ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from email.utils import formatdate
 import pytest
 
 from tests.support.downloads import NOW
+from tests.support.processor import BOUND, seconds
 from tests.support.rows import each_row
 from transports.protocol._http_dates import retry_after
 from transports.routing.http import _headers as headers, _urls as urls
@@ -44,6 +45,21 @@ from transports.routing.http import _headers as headers, _urls as urls
 )
 def test_filename_is_parsed_from_header(value: str | None, name: str | None) -> None:
     assert headers.filename_of(value) == name
+
+
+@each_row(
+    "value",
+    [
+        "a" * 8000,
+        ";" * 8000,
+        '; filename="' + "\\" * 8000,
+        "; filename=" * 700,
+        "; filename=" + "=?a?Q?" * 1000,
+        "; filename=" + "=?a?Q?" * 40_000,
+    ],
+)
+def test_filename_parsing_is_fast(value: str) -> None:
+    assert seconds(lambda: headers.filename_of(value)) < BOUND
 
 
 @each_row(
