@@ -127,7 +127,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.load
 def test_server_with_unreadable_stdin_exits(tmp_path: Path) -> None:
     file = tmp_path / "stdin"
     file.write_bytes(b"{}\n")

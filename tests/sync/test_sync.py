@@ -49,6 +49,7 @@ from transports.sync import (
     CallHandle,
     LocalStore,
     NoneStore,
+    Router,
     Session,
     batch as blocking_batch,
     connect,
@@ -474,6 +475,13 @@ def test_sync_open_reads_all_chunks_from_unentered_store(tmp_path: Path) -> None
 
 
 # --- the pool ---------------------------------------------------------------------------------------------------------
+
+
+def test_sync_router_stores_binary(tmp_path: Path) -> None:
+    result = Router(LocalStore(tmp_path)).route(
+        {"document": {"content": b"x", "mimeType": "text/plain"}}, capability="c"
+    )
+    assert Path(result.artifacts["document"].path or "").read_bytes() == b"x"
 
 
 def test_blocking_pool_maps_jobs_and_does_not_leak(tmp_path: Path) -> None:

@@ -46,7 +46,6 @@ def test_view_tools_are_called_in_order_with_their_params(abp: CommandLine, tmp_
     assert document["screenshot"] == str(picture) and struct.unpack(">II", head[16:]) == (400, 300)
 
 
-@pytest.mark.slow
 @pytest.mark.browser
 def test_cli_view_prints_summary_and_passes_theme(abp: CommandLine, views: str) -> None:
     ran = abp("view", views, "told", "--theme", "dark", "--locale", "de-DE", "--csp", "loose", "--call", "picture")

@@ -275,6 +275,8 @@ async def test_bridge_error_names_next_step(serve: Serve) -> None:
         assert refused.is_error and refused.structured_content["error"]["code"] == "PRINTER_EMPTY"
         for part in ("no paper", "[PRINTER_EMPTY]", "Retryable: no", "Alternatives: text.shout", "Next: "):
             assert part in words(refused)
+        two_targets = await client.call_tool("abp_connect", {"url": URL, "name": "crm"})
+        assert "give exactly one of url, extensionPath, extensionId and name" in words(two_targets)
         unknown = await client.call_tool("abp_call", {"capability": "text.shuot"})
         assert unknown.structured_content["error"]["alternatives"] == ["text.shout"]
         wrong = await client.call_tool("abp_call", {"capabilty": "text.shout"})

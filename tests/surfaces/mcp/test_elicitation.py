@@ -22,8 +22,9 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from tests.support.mcp_clients import URL, Apps, Serve, both_eras, called, newer_era, words
+from tests.support.mcp_clients import ERAS, URL, Apps, Serve, both_eras, called, newer_era, words
 from tests.support.rows import each_row
+from tests.support.slow import slow_but
 from transports.testing import Call
 
 
@@ -200,7 +201,7 @@ async def test_question_state_cannot_be_forged_or_reused(serve: Serve) -> None:
         assert left_out.structured_content["data"] == {"success": False, "cancelled": True}
 
 
-@newer_era
+@pytest.mark.parametrize("era", slow_but(ERAS, "legacy"))
 async def test_calls_waiting_for_answer_end_with_bridge(serve: Serve, era: str) -> None:
     apps = Apps(APP)
 

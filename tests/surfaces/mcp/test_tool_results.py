@@ -18,12 +18,14 @@ from typing import cast
 
 import psutil
 import pytest
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.apps import NotingTransport
 from tests.support.mcp_clients import (
+    URL,
     Apps,
     Serve,
     called,
@@ -37,11 +39,11 @@ from tests.support.mcp_clients import (
     words,
 )
 from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
-from transports.artifacts import MemoryStore
+from transports.artifacts import MemoryStore, open_store
 from transports.errors import AddressBlocked, SizeMismatch
 from transports.memory import Handler
 from transports.protocol._strict_json import encode_json
-from transports.surfaces.mcp import Options
+from transports.surfaces.mcp import Bridge, Options
 from transports.surfaces.mcp._artifacts import ArtifactDescriber
 from transports.surfaces.mcp._results import call_result, error_result
 from transports.testing import Call
@@ -288,6 +290,17 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602
+
+
+async def test_page_of_artifacts_has_at_least_one_however_long_its_path(tmp_path: Path) -> None:
+    store = open_store(tmp_path.joinpath(*["d" * 200] * 14))
+    bridge = Bridge(Options(max_answer_bytes=4096), store, connect=giving(make=[b"\x00a", b"\x00b"]))
+    async with Client(bridge.server) as client:
+        await called(client, "abp_connect", url=URL)
+        await called(client, "abp_make")
+        pages = [await client.call_tool("abp_artifacts", {"offset": offset}) for offset in range(2)]
+    assert {words(page).split()[0] for page in pages} == {ref.id for ref in await store.list()}
+    assert [page.structured_content["next_offset"] for page in pages if page.structured_content] == [1, None]
 
 
 @pytest.mark.requirement("R4-3c", "R4-3e", "R4-5c", "R4-14j")

@@ -143,6 +143,15 @@ async def test_batch_answers_contain_links(client: Client) -> None:
     assert [answer["result"]["content"][1]["type"] for answer in answers] == ["resource_link"] * 2
 
 
+async def test_nested_batch_is_dropped(client: Client) -> None:
+    note = '{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
+    client.batches.clear()
+    lines = [f"[[{note}]]", f"[{note}]", '{"jsonrpc":"2.0","id":@id,"result":{}}']
+    client.chunks.put_nowait(raw_call("7", *lines))
+    await client.answer(7)
+    assert client.batches == [[json.loads(note)]]
+
+
 async def test_answer_to_unknown_call_is_dropped(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         client.answers_roots = False

@@ -352,6 +352,28 @@ async def test_stream_resumes_from_last_event_id(tmp_path: Path) -> None:
         assert await client.request("tools/call", name="t") == {"last": "é"}
 
 
+async def test_gateway_fault_does_not_end_listening(tmp_path: Path) -> None:
+    numbers = iter([1, None, 2])
+    told = asyncio.Event()
+
+    async def call(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        number = next(numbers, None)
+        if number is None:
+            return web.Response(status=502, text="<html>")
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": number}}
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(f"retry: 100\ndata: {json.dumps(note)}\n\n".encode())
+        if number == 2:
+            await told.wait()
+        return response
+
+    async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        await client.until(lambda: len(client.other) == 2)
+        told.set()
+    assert [message["params"]["data"] for message in client.other] == [1, 2]
+
+
 async def test_event_stream_with_odd_prefix_is_parsed(tmp_path: Path) -> None:
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         if request.method != "POST":
@@ -383,6 +405,13 @@ async def test_zero_retry_delay_does_not_cause_busy_polling(tmp_path: Path) -> N
     async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         assert await client.request("tools/call", name="t") == {}
     assert len(times) == 4 and min(later - earlier for earlier, later in pairwise(times)) >= 0.09
+
+
+async def test_non_ascii_session_id_fails_handshake(tmp_path: Path) -> None:
+    async with upstream(image_of, session=lambda: "é") as server:
+        with pytest.raises(AssertionError, match="not ASCII"):
+            async with relayed_to(server, tmp_path):
+                pass
 
 
 async def test_stdio_call_cancellation_reaches_server(tmp_path: Path) -> None:

@@ -105,3 +105,5 @@ def test_proxy_prints_file_retention_in_one_line(
     monkeypatch.setattr("transports.surfaces.mcp.proxy._duplex.run_stdio", relay_nothing)
     ran = abp("proxy", *options, "--", sys.executable, "-c", "")
     assert ran.err == f"abp: files stay in {(tmp_path / 'out').as_uri()} {note}\n"
+    counted = abp("proxy", "--stats", *options, "--", sys.executable, "-c", "")
+    assert counted.err.startswith(ran.err) and "text bytes to the model" in counted.err

@@ -278,6 +278,9 @@ def test_signing_key_is_created_once_and_private(monkeypatch: pytest.MonkeyPatch
     path.chmod(0o644)
     with pytest.raises(StoreError, match="other users can read"):
         signing_key()
+    monkeypatch.setenv("XDG_STATE_HOME", str(path))
+    with pytest.raises(StoreError, match=r"cannot create or read a key \(Not a directory"):
+        signing_key()
 
 
 def test_running_servers_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 from tests.support.polyglots import POLYGLOTS
 from tests.support.web_client import Web, put_artifact, running
 from transports._internal import readers
-from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope, open_store
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, open_store
 from transports.surfaces.web import _artifacts as thumbnails
 from transports.surfaces.web._access import Limits
 
@@ -279,7 +279,7 @@ async def test_unknown_routes_return_json_errors(web: Web) -> None:
 
 @pytest.mark.fault(45)
 async def test_download_finishes_after_artifact_is_removed(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "out")
+    store = LocalStore(tmp_path / "out", retention=Retention(max_artifacts_per_session=1))
     ref = await store.put_bytes(bytes(range(256)) * (40 << 10))  # more than any buffer between us holds
     async with running(store) as web:
         headers = {"Authorization": f"Bearer {web.token}"}
