@@ -262,18 +262,6 @@ async def test_multiple_images_are_downscaled_and_keep_real_type(app_of: Connect
     assert other.mime_type == "image/jpeg"
 
 
-async def test_huge_answer_is_cut_and_stored_as_readable_file(app_of: Connect) -> None:
-    rows = [{"name": f"row {n}", "note": "x" * 100} for n in range(5000)]
-    async with app_of({"rows": answering({"rows": rows})}) as app:
-        tools = AppTools(app, {})
-        answer = await tools.call("abp_rows", {})
-        assert len(answer.text.encode()) <= 16 * 1024 + 8 * 1024
-        about = json.loads(answer.text.split("\n")[0])["truncated"]
-        assert about["bytes"] > 500_000
-        part = await tools.call("abp_read_artifact", {"id": about["id"], "offset": 100_000})
-        assert not part.is_error and '"name"' in part.text
-
-
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 

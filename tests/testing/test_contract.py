@@ -124,7 +124,7 @@ BROKEN: dict[type[MemoryTransport], str] = {
 @pytest.mark.load
 @pytest.mark.parametrize(
     ("kind", "name"),
-    slow_but(BROKEN.items(), *((kind, BROKEN[kind]) for kind in (NoIds, ProgressOfNobody, NoCancelling, OtherBytes))),
+    slow_but(BROKEN.items(), *(case for case in BROKEN.items() if case[0] is not NoDeadline)),  # it takes three seconds
 )
 async def test_contract_detects_broken_transport(kind: type[MemoryTransport], name: str, tmp_path: Path) -> None:
     before = asyncio.all_tasks()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import io
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -140,64 +139,6 @@ def test_each_run_gets_a_folder_and_only_last_is_kept(pytester: pytest.Pytester)
     ran(pytester).assert_outcomes(passed=1, failed=1)
     left = set(results(pytester)) - {new, running, other}
     assert len(left) <= 1 and not left & set(older)
-
-
-@pytest.mark.slow
-def test_abp_error_traceback_shows_only_test_lines(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
-    pytester.makepyfile(
-        test_lines="""
-        import asyncio
-        import pytest
-        import transports, transports.sync as sync
-
-        NOBODY = "ws://127.0.0.1:9/"
-
-        def test_with():
-            with sync.connect(NOBODY):
-                pass
-
-        def test_wrong_arguments():
-            with sync.connect("memory:", transport=transports.MemoryTransport({})) as app:
-                app.call("a", {}, "more")
-
-        @pytest.mark.asyncio
-        async def test_async_with():
-            async with transports.connect(NOBODY):
-                pass
-
-        def test_loop():
-            async def main():
-                async with transports.connect(NOBODY):
-                    pass
-            asyncio.run(main())
-
-        @pytest.fixture
-        def own_app():
-            with sync.connect(NOBODY) as app:
-                yield app
-
-        def test_own_fixture(own_app): ...
-
-        @pytest.mark.abp(NOBODY)
-        def test_fixture(abp_app): ...
-
-        @pytest.mark.asyncio
-        @pytest.mark.abp(NOBODY)
-        async def test_async_fixture(abp_app_async):
-            async with abp_app_async():
-                pass
-    """
-    )
-    result = pytester.runpytest_subprocess(*ARGS, timeout=60)
-    result.assert_outcomes(failed=5, errors=2)
-    places = [line.partition(":")[0] for line in result.outlines if re.match(r"\S+\.py:\d+: ", line)]
-    assert len(places) == 7 and set(places) == {"test_lines.py"}
-    message = "transports.errors.ConnectFailed: cannot connect to ws://127.0.0.1:9/: *"
-    result.stdout.fnmatch_lines(["*ERROR at setup of test_fixture *", message], consecutive=True)
-    whole = ran(pytester, "--full-trace", "-k", "test_with")
-    whole.stdout.fnmatch_lines([KIT])
 
 
 def test_output_that_cannot_be_written_fails_no_other_test(pytester: pytest.Pytester) -> None:

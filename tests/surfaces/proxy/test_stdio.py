@@ -21,7 +21,6 @@ from tests.support.eventually import eventually
 from tests.support.relayed import LARGE
 
 ROOT = Path(__file__).parents[3]
-CLIENT = ROOT / "tests" / "support" / "proxy_client.py"
 ABP = [sys.executable, "-m", "transports.surfaces.cli", "proxy"]
 
 
@@ -37,47 +36,6 @@ def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
-
-
-async def killed(folder: Path, part: str, after: int) -> list[str]:
-    """Kill one part after so many answers, and look that nothing is left. Return what the client saw."""
-    folder.mkdir()
-    client = await asyncio.create_subprocess_exec(
-        sys.executable, str(CLIENT), str(folder / "store"),
-        env=environment(folder), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, limit=1 << 20,
-    )  # fmt: skip
-    assert client.stdout is not None
-    try:
-        async with asyncio.timeout(120):
-            proxy = psutil.Process(int(await client.stdout.readline()))
-            said = [(await client.stdout.readline()).decode().strip() for _ in range(after)]
-            below = proxy.children(recursive=True)
-            (server,) = [one for one in below if str(LARGE) in " ".join(one.cmdline())]
-            {"server": server, "proxy": proxy, "client": psutil.Process(client.pid)}[part].kill()
-            said += (await client.stdout.read()).decode().split("\n")[:-1]
-            await client.wait()
-        await eventually(lambda: not alive([proxy, *below]), within=40, what="the end of all")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            client.kill()
-    return said
-
-
-def check(part: str, said: list[str]) -> None:
-    """Each request has one answer, in order, or the end of the connection."""
-    answers = [line.split() for line in said if not line.startswith("end")]
-    assert [int(identity) for identity, _ in answers] == list(range(len(answers))), said
-    assert {outcome for _, outcome in answers} == {"result"}, said
-    if part == "server":
-        assert [line for line in said if line.startswith("end")] in ([], [f"end {128 + signal.SIGKILL}"]), said
-    elif part == "proxy":
-        assert said[-1].startswith("end"), said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", ["server", "proxy", "client"])
-async def test_killed_part_yields_one_outcome_and_leaves_nothing(tmp_path: Path, part: str) -> None:
-    check(part, await killed(tmp_path / "run", part, 5))
 
 
 def test_proxy_reports_missing_command(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
