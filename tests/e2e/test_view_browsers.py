@@ -1,5 +1,5 @@
-"""Views in every kind of browser that a session takes: one with a context of the caller's, lent by a pool, attached,
-remote, with a window, reached without CDP, and Firefox (docs/views.md)."""
+"""Views in every kind of browser that a session takes: lent by a pool, attached, remote, with a window, reached without
+CDP, and Firefox (docs/views.md)."""
 
 from __future__ import annotations
 
@@ -49,17 +49,6 @@ async def work_in_a_view(app: Session, *, own_context: bool = True) -> Page:
         assert isinstance(await view.frame.evaluate(FETCH), str)
         await eventually(lambda: any("connect-src" in text for text in view.violations))
         return view.frame.page
-
-
-@pytest.mark.slow
-async def test_view_works_in_callers_context(browser: Browser, tmp_path: Path, views_address: str) -> None:
-    context = await browser.playwright.new_context()
-    try:
-        async with connect(views_address, context=context, store=tmp_path) as app:
-            await work_in_a_view(app, own_context=False)
-        assert context.pages == []
-    finally:
-        await context.close()
 
 
 @pytest.mark.slow

@@ -242,6 +242,7 @@ async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browse
         async with connect(target, context=context, store="memory:") as app, asyncio.TaskGroup() as tasks:
             for name in names:
                 tasks.create_task(check_view(app, name))
+        assert context.pages == []
 
 
 async def test_conformance_report_says_how_to_fix_a_view_unless_a_host_is_unreachable(
