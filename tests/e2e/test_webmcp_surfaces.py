@@ -47,6 +47,7 @@ async def test_tool_side_effects_belong_to_its_call(
     async with connect(fixture.url + "webmcp/cases", browser=browser, store=tmp_path) as app:
         done = await app.call("effects")
         assert done.data == {"asked": False} and done.warnings == ()
+        assert done.transport == "webmcp"  # chosen by what the page offers
         assert sorted(effect.kind for effect in done.effects) == ["clipboard", "dialog", "download", "popup", "print"]
         assert len({effect.call for effect in done.effects}) == 1
         kept = {ref.mime_type: ref.path.read_bytes() for ref in done.artifacts.values() if ref.path is not None}
