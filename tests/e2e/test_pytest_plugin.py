@@ -291,34 +291,25 @@ LAUNCH_ARGS = """
     [
         (LAUNCH_ARGS.format('"executable_path": "/nowhere/mine"'), (), "*/nowhere/mine*"),
         (LAUNCH_ARGS.format('"channel": "chrome-canary"'), (), "*'chrome-canary'*"),
-        ("", ("--browser-channel=chrome-canary",), "*'chrome-canary'*"),
         ("", ("--browser=firefox",), "*Executable doesn't exist at */browsers/firefox-*"),
+        ("", (), "*Executable doesn't exist at */browsers/chromium_headless_shell-*"),
     ],
-    ids=["executable_path", "channel", "--browser-channel", "--browser"],
+    ids=["executable_path", "channel", "--browser", "own"],
 )
-@pytest.mark.usefixtures("no_browser_of_playwright")
-def test_pytest_playwright_starts_browser_named_by_user(
-    pytester: pytest.Pytester, conftest: str, args: tuple[str, ...], message: str
+def test_pytest_playwright_starts_browser_named_by_user_or_its_own(
+    pytester: pytest.Pytester, no_browser_of_playwright: Path, conftest: str, args: tuple[str, ...], message: str
 ) -> None:
     """None of them is installed, so that Playwright's error shows which it is."""
+    if not conftest and not args:
+        with sync_playwright() as playwright:
+            version = Path(playwright.chromium.executable_path).relative_to(no_browser_of_playwright).parts[0]
+        # A folder without the file.
+        (no_browser_of_playwright / version.replace("-", "_headless_shell-")).mkdir()
     pytester.makeconftest(conftest)
     pytester.makepyfile(PAGE)
     result = ran(pytester, *args, plugins=WITH_PLAYWRIGHT)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([message])
-
-
-@pytest.mark.slow
-def test_pytest_playwright_starts_own_headless_shell_if_installed(
-    pytester: pytest.Pytester, no_browser_of_playwright: Path
-) -> None:
-    with sync_playwright() as playwright:
-        version = Path(playwright.chromium.executable_path).relative_to(no_browser_of_playwright).parts[0]
-    (no_browser_of_playwright / version.replace("-", "_headless_shell-")).mkdir()  # without the file, for its error
-    pytester.makepyfile(PAGE)
-    result = ran(pytester, plugins=WITH_PLAYWRIGHT)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*Executable doesn't exist at */browsers/chromium_headless_shell-*"])
 
 
 @pytest.mark.slow

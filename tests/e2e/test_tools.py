@@ -69,7 +69,9 @@ async def test_html_is_rendered_to_pdf(app: Session) -> None:
         ("<p>custom</p>", {"width": "100mm", "height": "50mm"}, (283, 142)),
     ],
 )
-async def test_pdf_paper_is_that_of_options_then_of_document(app: Session, html: str, options: PdfOptions, size: tuple[int, int]) -> None:
+async def test_pdf_paper_is_that_of_options_then_of_document(
+    app: Session, html: str, options: PdfOptions, size: tuple[int, int]
+) -> None:
     ref = (await app.render_to_pdf(html, **options)).artifacts["document"]
     assert pages_of(ref.path)[0] == pytest.approx(size, abs=2)
 

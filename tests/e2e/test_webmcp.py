@@ -225,7 +225,9 @@ async def test_webmcp_files_are_sent_as_schema_requires(shared: Session, tmp_pat
     assert data["object"] == {"name": "note.txt", "type": "application/octet-stream", "data": "aGVsbG8=", "size": 5}
 
 
-async def test_auto_prefers_window_abp_and_reports_page_without_either(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_auto_prefers_window_abp_and_reports_page_without_either(
+    fixture: Fixture, browser: Browser, tmp_path: Path
+) -> None:
     # An app that has tools, too: its script begins a session of its own, before ours or after it.
     async with connect(fixture.webmcp_url, browser=browser, store=tmp_path) as app:
         assert app.transport.name == "playwright" and "export.pdf" in app.capabilities
