@@ -156,9 +156,9 @@ async def test_unusable_setting_of_environment_is_named(
 @pytest.mark.parametrize(
     ("address", "setting"),
     [
-        ("mcp+http://localhost:9/mcp", "http_proxy"),
+        pytest.param("mcp+http://localhost:9/mcp", "http_proxy", marks=pytest.mark.slow),
         ("ws://localhost:9/abp", "http_proxy"),
-        ("ws://localhost:9/abp", "https_proxy"),
+        pytest.param("ws://localhost:9/abp", "https_proxy", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("no_proxy", ["", "localhost"])

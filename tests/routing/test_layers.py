@@ -138,6 +138,7 @@ async def test_references_stored_by_transformer_become_artifacts(store: LocalSto
 
     async def transform(capability: str, answer: object, context: TransformContext) -> object:
         context.emit("workbook/read", {"bytes": len(SMALL)})
+        assert context.artifacts is context.store
         ref = await context.store.put_bytes(SMALL, mime_type="application/pdf", filename="w.pdf", namespace=capability)
         assert ref.scope == context.scope == Scope(session="s")
         return {"artifact": ref, "pages": [{"image": PNG, "again": ref}], "name": "Q3"}

@@ -161,6 +161,22 @@ async def test_failed_output_does_not_change_answer(store: LocalStore) -> None:
     assert result.data == {"pages": 2, "image": result.artifacts["image"].as_dict()}
 
 
+@pytest.mark.requirement("R0-6a", "R0-11b")
+async def test_type_and_size_beside_content_of_its_own_field_are_no_metadata(store: LocalStore) -> None:
+    answer = {"pdf": base64.b64encode(PDF).decode(), "mimeType": "application/pdf", "size": len(PDF), "pageCount": 12}
+    routed = await Router(store).route(answer, capability="export.pdf")
+    assert await store.get(routed.artifacts["pdf"].id) == PDF and routed.metadata == {"pageCount": 12}
+    nested = await Router(store).route({"inner": answer, "mimeType": "is data"}, capability="x")
+    assert nested.metadata == {"mimeType": "is data"}
+
+
+@pytest.mark.requirement("R0-2a", "R0-9b", "R0-12c")
+async def test_summary_of_reference_answer_tells_characters_of_data(store: LocalStore) -> None:
+    router = Router(store, policy=RoutingPolicy(inline_data=False))
+    routed = await router.route({"html": "<h1>é" + "x" * 1218}, capability="convert.markdownToHtml")
+    assert routed.summary() == f"Output saved to file: {routed.artifact().path}\nSize: 1234 characters"
+
+
 # --- the summary ------------------------------------------------------------------------------------------------------
 
 

@@ -360,7 +360,7 @@ class SilentApp(ReconnectingApp):
 
 async def test_renewals_of_subscriptions_share_one_timeout(app_of: Connect) -> None:
     transport = SilentApp()
-    async with app_of(transport, timeout=1) as app, app.events() as events:
+    async with app_of(transport, timeout=0.4) as app, app.events() as events:
         for number in range(20):
             await app.resources.subscribe(f"note:///{number}")
         transport.is_silent = True

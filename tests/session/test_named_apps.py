@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.apps import socket_app
 from tests.support.rows import each_row
+from tests.support.slow import slow_but
 from transports import Evidence, connect
 from transports._internal.masking import KNOWN_SECRETS
 from transports.artifacts import Scope, open_store
@@ -225,14 +226,11 @@ UNREACHABLE = {
 }
 
 
-#: Those for which a browser's driver is started.
-DRIVEN = ("no browser to attach to", "a state that is none")
+#: One of each way to an app; for some of the others a process or a browser's driver is started.
+QUICK = ("refused", "no WebSocket", "no MCP server", "no page", "no adapter", "no recording")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[pytest.mark.load, pytest.mark.slow] if kind in DRIVEN else []) for kind in UNREACHABLE],
-)
+@pytest.mark.parametrize("kind", slow_but(UNREACHABLE, *QUICK))
 async def test_server_user_cannot_see_how_app_is_reached(
     folder: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -804,6 +804,8 @@ def test_mcp_block_content_is_found_in_its_standard_field() -> None:
     for uri in ("note:///today/..", "data:image/png;name=a.png;base64,eA=="):
         (found,) = find({**resource, "uri": uri})
         assert isinstance(found.binary, BinaryData) and found.binary.filename is None
+    (found,) = find({**resource, "mimeType": 7})
+    assert isinstance(found.binary, BinaryData) and found.binary.mime_type is None
     assert find({"type": "resource", "resource": {"uri": "a", "blob": 5}}) == []
     (found,) = find([{"type": "image", "data": BinaryData(b"x", "image/gif"), "mimeType": "image/png"}])
     assert found.binary == BinaryData(b"x", "image/png") and found.path == (0, "data")
