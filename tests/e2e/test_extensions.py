@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +23,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), py
 
 #: Any public key, and the id that Chromium derives from it.
 KEY = base64.b64encode(b"any bytes are a key here").decode()
-KEY_ID = "".join(chr(ord("a") + int(digit, 16)) for digit in hashlib.sha256(base64.b64decode(KEY)).hexdigest()[:32])
+
+
+def chromium_id(data: bytes) -> str:
+    return "".join(chr(ord("a") + int(digit, 16)) for digit in hashlib.sha256(data).hexdigest()[:32])
+
+
+KEY_ID = chromium_id(base64.b64decode(KEY))
 SHELF = Path(__file__).parents[1] / "support" / "extension"
 
 
@@ -172,9 +179,13 @@ async def test_model_opens_pages_of_allowed_extension(tmp_path: Path, changes: d
 async def test_model_opens_nothing_but_allowed_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else can be loaded: what the operator did not name, or is not there."""
     monkeypatch.setenv("ABP_BROWSER", str(tmp_path / "none"))  # no browser is needed to tell
-    folder = another(tmp_path / "shelf", "Keyed", key=KEY)
-    async with bridge(tmp_path / "out", f"extension:{tmp_path / 'gone'}", f"extension:{folder}") as client:
-        for allowed in ({"extensionPath": f"{folder}/../shelf"}, {"extensionId": KEY_ID}):
+    folder, keyed = another(tmp_path / "shelf", "Shelf"), another(tmp_path / "keyed", "Keyed", key=KEY)
+    async with bridge(tmp_path / "out", f"extension:{tmp_path / 'gone'}", f"extension:{folder}", str(keyed)) as client:
+        for allowed in (
+            {"extensionPath": f"{folder}/../shelf"},
+            {"extensionId": chromium_id(os.fsencode(folder))},
+            {"extensionId": KEY_ID},
+        ):
             answer = await client.call_tool("abp_connect", allowed)
             assert answer.structured_content["error"]["code"] == "BROWSER_ERROR", answer
         for arguments in (

@@ -121,7 +121,7 @@ async def test_download_started_after_cancellation_is_not_attributed_to_app(
         with monkeypatch.context() as patch:
             patch.setattr(CdpDownloads, "_wait_for_start", cancelled)
             with pytest.raises(asyncio.CancelledError):
-                await app.call("file.generate", {"megabytes": 4, "as": "blob"})
+                await app.call("file.generate", {"megabytes": 40, "as": "blob"})
         await asyncio.sleep(0.5)  # the download begins now
         result = await app.call("file.generate", {"megabytes": 1})
         assert len(result.artifacts) == 1 and not result.effects and not result.warnings
