@@ -469,6 +469,7 @@ async def test_truncated_content_raises_corrupt(bucket: str, object_server: Seaw
         await store.get(ref.id)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(48)
 async def test_wrong_credentials_or_bucket_raise_store_unavailable(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch

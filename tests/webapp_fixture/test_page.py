@@ -20,7 +20,8 @@ from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, conte
 from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, digest, generate
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
+#: What the app answers over its socket is tested in test_websocket.py, and tests of sessions open the page.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser, pytest.mark.slow]
 
 
 async def test_session_is_initialized_once_and_ends_with_shutdown(browser: Browser, fixture: Fixture) -> None:
