@@ -13,8 +13,8 @@ from playwright.async_api import BrowserContext
 
 from tests.support.pages import serve_page
 from tests.support.pdf import text_of
-from transports import Browser, Progress, Session, UsageError, connect
-from transports.errors import CapabilityError, StoreError, UnsupportedBinary
+from transports import Browser, PlaywrightTransport, Progress, Session, UsageError, connect
+from transports.errors import CapabilityError, NotAbpApp, StoreError, UnsupportedBinary
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -328,7 +328,7 @@ async def test_page_that_reloads_while_its_app_begins_is_opened(connected: Open)
         assert (await app.call("count")).data == 2
 
 
-async def test_calls_end_although_the_clock_is_stopped(context: BrowserContext, tmp_path: Path) -> None:
+async def test_calls_and_opening_end_although_the_clock_is_stopped(context: BrowserContext, tmp_path: Path) -> None:
     await context.clock.install(time=0)
     await context.clock.pause_at(1000)
     page = html(
@@ -339,6 +339,10 @@ async def test_calls_end_although_the_clock_is_stopped(context: BrowserContext, 
         assert (await app.call("url", timeout=10)).data == "blob:"
         assert (await app.call("read", timeout=10)).data == 7
         assert (await app.call("echo", {"a": 1}, timeout=10)).data == {"a": 1}
+    # An element of this id is a member of the window.
+    async with serve_page('<!doctype html><title>None</title><div id="abp"></div>') as url:
+        with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded"):
+            await connect(url, transport=PlaywrightTransport(url, context=context, grace=0.3), store="none:")
 
 
 #: What a page puts in the place of natives before the session begins in it, and calls in it with their answers. Others
