@@ -7,6 +7,7 @@ import base64
 import gzip
 import inspect
 import json
+import shlex
 import sys
 import time
 from collections import Counter
@@ -210,6 +211,29 @@ async def test_text_before_answer_on_its_line_is_dropped(tmp_path: Path, prefix:
 async def test_server_may_insist_on_initialize_as_the_first_message(tmp_path: Path, kind: str) -> None:
     target = canned(tmp_path, **{kind: True}, results={"go": {"content": [WORDS]}})
     async with connect(target, store="memory:") as app:
+        assert (await app.call("go")).data == {"content": [WORDS]}
+
+
+#: A server whose JSON library writes floats, and whose answer to a call has no line end.
+_LOOSE = """
+import json, sys
+results = json.loads(sys.argv[1])
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    answer = {"jsonrpc": "2.0", "id": float(request["id"])}
+    answer["result"] = results.get(request["method"], results["initialize"])
+    if request["method"] == "tools/call":
+        print(json.dumps(answer), end="", flush=True)
+        break
+    print(json.dumps(answer), flush=True)
+"""
+
+
+async def test_ids_may_be_floats_and_last_answer_may_have_no_line_end() -> None:
+    command = shlex.join([sys.executable, "-c", _LOOSE, json.dumps(RESULTS)])
+    async with connect(f"mcp+stdio:{command}", store="memory:", timeout=20) as app:
         assert (await app.call("go")).data == {"content": [WORDS]}
 
 
