@@ -61,16 +61,6 @@ def without_cdp(shared: Browser, tmp_path: Path) -> Callable[..., Session]:
 # --- without CDP ------------------------------------------------------------------------------------------------------
 
 
-async def test_agent_script_runs_before_apps_first_script(
-    without_cdp: Callable[..., Session], fixture: Fixture
-) -> None:
-    async with without_cdp(fixture.strict_url) as app:  # and a strict Content-Security-Policy changes nothing
-        first = value((await app.call("app.record")).data, "first")
-        assert all(first["functions"].values()) and first["replaced"] == []
-        traces = [name for name in first["names"] if not name.startswith(("__abp_", "__abpOn"))]
-        assert all(name.startswith("__playwright") for name in traces)  # which is Playwright's own way, not ours
-
-
 #: A sandbox without allow-downloads gives no event at all.
 SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts allow-same-origin"}
 SANDBOXED = """<script>
@@ -96,13 +86,18 @@ async def test_large_content_comes_without_download_events(
         assert ladder_of(app).used == {"download": 0, "stream": 0, "slices": 0, rung: len(starts)}
 
 
-async def test_pages_are_printed_and_navigation_fails_call(
+async def test_agent_script_runs_first_pages_are_printed_and_navigation_fails_call(
     without_cdp: Callable[..., Session], fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(self: Page, **_: object) -> bytes:
         raise PlaywrightError("Page.pdf: PDF generation is only supported for Headless Chromium")
 
-    async with without_cdp(fixture.url) as app:
+    async with without_cdp(fixture.strict_url) as app:  # a strict Content-Security-Policy changes nothing
+        first = value((await app.call("app.record")).data, "first")
+        assert all(first["functions"].values()) and first["replaced"] == []
+        traces = [name for name in first["names"] if not name.startswith(("__abp_", "__abpOn"))]
+        assert all(name.startswith("__playwright") for name in traces)  # which is Playwright's own way, not ours
+
         ref = (await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifacts["document"]
         assert Path(str(ref.path)).read_bytes().startswith(b"%PDF-")
         with pytest.raises(Disconnected):

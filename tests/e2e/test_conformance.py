@@ -15,7 +15,6 @@ from tests.support.pages import serve_page
 from tests.support.planted import ALLOWED, PLANTED, Planted
 from tests.support.slow import slow_but
 from transports import Browser
-from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
 from transports.testing.conformance._gather import probe_page
 from transports.testing.plugin import serve_pages
@@ -178,13 +177,3 @@ async def test_probe_of_a_page_that_spins_ends_soon(tmp_path: Path, browser: Bro
         async with asyncio.timeout(15):
             steps = await probe_page(browser, address_of(page), storage_state=None, timeout=10)
     assert "broke" in steps
-
-
-@pytest.mark.slow
-def test_conformance_command_checks_a_page(capsys: pytest.CaptureFixture[str]) -> None:
-    with serve_pages() as address_of:
-        url = address_of(ROOT / "examples" / "minimal_app" / "app.html")
-        assert main(["conformance", url, "--timeout", "2", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["counts"]["warning"] == document["counts"]["failed"] == 0
-    assert document["app"] == "Badge maker 1.0.0" and document["kind"] == "page"
