@@ -250,6 +250,17 @@ async def test_links_made_by_another_process_need_running_server(
     assert find_server(store.url) is None
 
 
+async def test_link_of_a_store_is_taken_if_it_makes_one() -> None:
+    class Signing(MemoryStore):
+        async def presigned(self, artifact_id: str, seconds: float) -> str | None:
+            return f"https://bucket.example/{artifact_id}?{seconds:g}"
+
+    ref = await put_artifact(store := Signing())
+    url, _ = await make_link(store, ref.id, "10m", None)
+    assert url == f"https://bucket.example/{ref.id}?600"
+
+
+@pytest.mark.slow
 @pytest.mark.requirement("R2-5.6b")
 async def test_object_store_creates_presigned_links(bucket: str) -> None:
     from transports.artifacts import open_store
