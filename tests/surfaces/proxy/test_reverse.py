@@ -318,6 +318,19 @@ async def test_broken_stream_becomes_request_error(tmp_path: Path) -> None:
         assert client.other[0]["method"] == "notifications/message"
 
 
+async def test_malformed_tool_list_is_passed_through(tmp_path: Path) -> None:
+    lists: list[object] = [None, 5, [None], [{"name": 5}], [{"name": "t", "inputSchema": []}]]
+    listed = iter([[], *lists])
+    async with (
+        upstream(image_of, lambda: next(listed)) as server,
+        relayed_to(server, tmp_path) as client,
+        asyncio.timeout(60),
+    ):
+        for tools in lists:
+            assert await client.request("tools/list") == {"tools": tools}
+            assert (await client.call("t"))["content"][0]["type"] == "resource_link"
+
+
 async def test_stream_resumes_from_last_event_id(tmp_path: Path) -> None:
     waiting: list[dict[str, Any]] = []
     faults = iter([503])  # of a gateway
