@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -617,3 +618,44 @@ async def test_recording_overwrites_only_recordings(
         with pytest.raises((UsageError, transports.StoreError), match=match):
             await recorded(record=folder / "calls.jsonl").__aenter__()
     assert {path: path.read_bytes() for path in folder.glob("*") if path.is_file()} == before
+
+
+async def test_patterns_in_recording_are_not_run(recorded: Make, replayed: Make, file: Path) -> None:
+    async with recorded() as app:
+        await app.call("shout", {"text": "a" * 5000 + "!"})
+    header, rest = file.read_text().split("\n", 1)
+    file.write_text(json.dumps({**json.loads(header), "patterns": ["a(?P<secret>a)", "("]}) + "\n" + rest)
+    async with replayed() as app:
+        assert (await app.call("shout", {"text": "a" * 5000 + "!"})).data
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_forked_process_does_not_keep_a_recording_locked(recorded: Make) -> None:
+    async with recorded():
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        async with recorded():
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+async def test_last_line_that_finds_no_room_is_an_error(recorded: Make, file: Path) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    async with recorded():
+        opened = file.read_bytes()
+    *closing, closed = file.read_bytes()[len(opened) :].splitlines(keepends=True)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(StoreError, match="cannot write the recording"):
+            async with recorded():
+                # The half of the last line finds room.
+                room = sum(map(len, closing)) + len(closed) // 2
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + room, limits[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from transports import open_store
+from transports.errors import UsageError
 from transports.testing import Golden, assert_schema, assert_size
 from transports.testing._failure_report import FailureReport
 from transports.testing.plugin import new_run_name, remove_older_runs
@@ -394,3 +395,9 @@ async def test_assert_size_and_assert_schema_check_values() -> None:
     assert_schema({"file": b"x"}, {"required": ["file"], "properties": {"file": {"type": "object"}}})
     with pytest.raises(AssertionError, match="missing"):
         assert_schema({"file": b"x"}, {"required": ["missing"]})
+
+
+def test_golden_refuses_text_as_result(tmp_path: Path) -> None:
+    golden = golden_file(tmp_path, "a.txt", b"same")
+    with pytest.raises(UsageError, match=r"actual must be .* not str"):
+        golden.check("same", "a.txt")  # type: ignore[arg-type]

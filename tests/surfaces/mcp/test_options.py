@@ -17,6 +17,7 @@ from tests.support.rows import each_row
 from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
+from transports.session._settings import trust
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
 
@@ -449,3 +450,16 @@ async def test_unreachable_configured_app_is_reported(serve: Serve) -> None:
     async with serve(Some(), connected=False, options={"apps": ("ws://gone.test/",)}) as client:
         answer = await client.call_tool("abp_status", {})
         assert answer.is_error and "ws://gone.test/ could not be connected: nobody lives there" in words(answer)
+
+
+def test_config_is_not_trusted_if_the_disk_is_full(folder: Path) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    (folder / "abp.toml").write_text(_GRANTING)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
+    try:
+        with pytest.raises(UsageError, match=r"the record of trust cannot be written: File too large"):
+            trust(folder / "abp.toml", _GRANTING.encode())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not _is_granted(Options.load())

@@ -316,3 +316,25 @@ async def test_forged_tokens_do_not_trigger_repeated_key_fetches(tmp_path: Path)
             assert await status(url, token(another, kid=f"k{number}")) == 401
             assert await status(url, token()) != 401
         assert len(fetched) <= 1 + (time.monotonic() - started) / 5
+
+
+async def test_unusable_jwk_does_not_affect_other_keys() -> None:
+    good = listed("RS256")
+    wild: list[object] = [
+        17,
+        None,
+        [],
+        {"kty": "RSA", "n": 1},
+        {"kty": "RSA", "kid": [], "n": "AQAB"},
+        {**good, "kid": {}},
+    ]
+    async with answering(lambda _: web.json_response({"keys": [*wild, good]})) as jwks:
+        assert await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token())
+
+
+async def test_signed_tokens_are_rejected_while_keys_are_unavailable(tmp_path: Path) -> None:
+    async with keys() as jwks:
+        pass  # and gone
+    async with served(tmp_path, **trusting(jwks)) as url:
+        assert await status(url, token()) == 401
+        assert await status(url, ANN) != 401

@@ -17,6 +17,7 @@ import httpx2 as httpx
 import psutil
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_types import TextContent
 
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, links_of
@@ -259,3 +260,29 @@ async def test_sessions_per_user_are_limited(tmp_path: Path) -> None:
             for session in (opened[0], opened[-1])
         ]
         assert statuses == [404, 200]
+
+
+@pytest.mark.slow
+async def test_sessionless_clients_of_one_user_do_not_mix(tmp_path: Path) -> None:
+    async with served(tmp_path, SDK) as url, client_of(url, ANN, ERAS[1]) as one, client_of(url, ANN, ERAS[1]) as two:
+        seen: dict[str, list[float]] = {"one": [], "two": []}
+
+        def noting(name: str) -> Any:
+            async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                seen[name].append(progress)
+
+            return progressed
+
+        await asyncio.gather(
+            one.call_tool("steps", {}, progress_callback=noting("one")),
+            two.call_tool("steps", {}, progress_callback=noting("two")),
+        )
+        assert seen == {"one": [1.0, 2.0], "two": [1.0, 2.0]}
+
+
+@pytest.mark.load
+async def test_proxied_text_arrives_unchanged_both_ways(tmp_path: Path) -> None:
+    async with served(tmp_path, PLAIN) as url, client_of(url, ANN, "legacy") as client:
+        text = 'é\n\r\n😀 \\ " ' * 2000
+        result = await client.call_tool("give", {"result": {"content": [{"type": "text", "text": text}]}})
+        assert isinstance(result.content[0], TextContent) and result.content[0].text == text

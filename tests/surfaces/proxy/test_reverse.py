@@ -431,3 +431,30 @@ async def test_stdio_call_cancellation_reaches_server(tmp_path: Path) -> None:
         await called.wait()
         client.send({"method": "notifications/cancelled", "params": {"requestId": identity}})
         assert (await client.answer(identity))["result"] == {"content": []}
+
+
+async def test_many_sessions_of_one_user_do_not_affect_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.surfaces.mcp.proxy._reverse._MAX_SESSIONS", 3)
+    sent: list[str] = []
+
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        sent.append(message["params"]["arguments"].get("file", ""))
+        return await image_of(request, message)
+
+    async with upstream(call, [FILE_TOOL]) as server, over_http(server, tmp_path) as client:
+        (message,) = await client.call()
+        uri = message["result"]["content"][0]["uri"]
+        for number in range(4):
+            headers = {"Authorization": f"Bearer {BOB}", "Mcp-Session-Id": str(number)}
+            note = {"jsonrpc": "2.0", "method": "notifications/odd"}
+            await client.http.post(client.url, json=note, headers=headers)
+        await client.call("up", file=uri)
+        assert sent[-1].startswith("data:image/png")
+
+
+async def test_proxy_users_share_no_artifacts(tmp_path: Path) -> None:
+    async with upstream(image_of) as server, over_http(server, tmp_path) as client:
+        (message,) = await client.call()
+        client.headers = {"Authorization": f"Bearer {BOB}"}
+        read = await client.post("resources/read", uri=message["result"]["content"][0]["uri"])
+        assert (read.status_code, read.content) == (202, b"")  # from the server, which may have artifacts as well

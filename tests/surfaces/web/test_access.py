@@ -13,7 +13,7 @@ from tests.support.processor import BOUND, longest_turn
 from tests.support.web_client import TOKEN, Web, put_artifact, running
 from transports import UsageError
 from transports.artifacts import ArtifactStore, MemoryStore, Scope
-from transports.artifacts._signing import Signer, find_server, registered, signing_key
+from transports.artifacts._signing import MAX_SECONDS, Expired, Signer, find_server, registered, signing_key
 from transports.errors import StoreError
 from transports.surfaces.web._access import Options
 from transports.surfaces.web._artifacts import make_link
@@ -395,3 +395,26 @@ async def test_unreadable_headers_are_client_errors(web: Web, caplog: pytest.Log
         answer = await web.raw(f"{head}\nContent-Length: {len(body)}", body)
         assert answer.status in (400, 415, 422), (parameters, answer)
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("jump", [86400.0, -86400.0, 40 * 365 * 86400.0, -40 * 365 * 86400.0])
+async def test_clock_jump_does_not_expire_links_early_or_keep_them_forever(jump: float) -> None:
+    start = 2_000_000_000.0
+    now = [start]
+    signer = Signer("k" * 32, clock=lambda: now[0])
+
+    def opens(path: str) -> bool:
+        try:
+            return signer.is_link_to(path.partition("link=")[2], "a")
+        except Expired:
+            return False
+
+    longest = signer.link_path("a", now[0] + MAX_SECONDS)
+    now[0] = start + jump
+    assert opens(longest) == (abs(jump) == 86400.0)
+    made = signer.link_path("a", now[0] + MAX_SECONDS)
+    assert opens(made)
+    now[0] = start
+    assert opens(longest) and opens(made) == (abs(jump) == 86400.0)
+    now[0] += 62 * 86400
+    assert not opens(longest) and not opens(made)
