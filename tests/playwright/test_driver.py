@@ -18,6 +18,7 @@ import psutil
 import pytest
 from playwright.async_api import Error
 
+from tests.support.eventually import eventually_blocking
 from tests.support.local_store import REPOSITORY
 from transports import Browser, connect
 from transports.errors import BrowserNotFound, UsageError
@@ -143,18 +144,34 @@ async def test_browser_exiting_at_once_is_explained(tmp_path: Path, monkeypatch:
         await driver.stop()
 
 
-async def test_driver_failure_names_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_failure_names_driver_and_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its Node.js lacks a library on a slim system, and ends before it says a word to us."""
-    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
-    with pytest.raises(BrowserNotFound, match=r"driver did not start .*playwright --version"):
-        async with Browser():
-            pass
+
+    async def start() -> None:
+        with pytest.raises(BrowserNotFound, match=r"driver did not start .*playwright --version"):
+            async with Browser():
+                pass
+
+    node = tmp_path / "node"
+    node.write_text("#!/bin/sh\nexec >&- <&-\nsleep 0.2\n")
+    node.chmod(0o755)
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", str(node))
+    asyncio.run(start())
+
+    def has_ended() -> bool:
+        return all(child.name() != "node" for child in psutil.Process().children())
+
+    eventually_blocking(has_ended, within=10, what="the end of the driver")
+    assert caplog.messages == []  # asyncio warns of a process that outlives its loop
 
 
 #: Starts as root, since the interpreter may lie where only root can read.
 _AS_NOBODY = """
 import asyncio, os, sys, tempfile
 import playwright.async_api, psutil
+from tests.support.eventually import eventually_blocking
 from tests.support.processes import processes
 from transports import Browser
 

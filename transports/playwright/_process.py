@@ -119,11 +119,13 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     from playwright.async_api import async_playwright
 
     manager = async_playwright()
+    started_at = time.time()
     try:
         playwright = await manager.start()
     except NotImplementedError:
         raise no_processes_error("a browser") from None
     except Exception as error:  # Playwright raises bare exceptions if the driver (Node.js) is missing or ends at once
+        await _wait_for_new_children(started_at)
         raise BrowserNotFound(
             f"Playwright's driver did not start ({first_line(error)}); `playwright --version` shows why: a slim image "
             "of Debian, for one, lacks one of its libraries (apt-get install libatomic1)"
@@ -140,6 +142,18 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     if process is None:
         return playwright, []
     return playwright, [process.pid]
+
+
+async def _wait_for_new_children(started_at: float) -> None:
+    """Wait until asyncio has noticed the end of processes that it started since. If its event loop is closed before, it
+    warns of a process that still runs."""
+    with contextlib.suppress(psutil.Error):
+        # The times of processes are rounded.
+        children = [child for child in psutil.Process().children() if child.create_time() > started_at - 1]
+        deadline = time.monotonic() + _GRACE
+        while any(child.is_running() for child in children) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)
 
 
 _environment_lock = threading.Lock()
