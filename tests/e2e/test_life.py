@@ -333,3 +333,16 @@ async def test_run_folder_of_another_container_is_kept_until_its_process_ends(sc
             return not folder.exists()
 
         await eventually(is_swept)
+
+
+async def test_closed_transport_of_a_call_does_not_end_shared_browser(fixture: Fixture) -> None:
+    async with Browser() as browser, connect(fixture.url, browser=browser, store="memory:") as other:
+        page = other.transport.page  # type: ignore[attr-defined]
+        async with connect(fixture.url, browser=browser, store="none:") as app:
+            call = asyncio.create_task(app.call("job.run", {"steps": 100, "delay": 100}))
+            await asyncio.sleep(0.2)
+            await app.transport.aclose()
+            with pytest.raises(Disconnected, match="the page was left"):
+                await call
+        await other.call("file.list")
+        assert other.transport.page is page  # type: ignore[attr-defined]

@@ -394,6 +394,9 @@ class PageAgent(Agent):
         self.page.remove_listener("close", self._on_close)
         if self._browser is not None:
             self._browser.remove_listener("disconnected", self.on_disconnect)
+        # A call that is still under way would take the end of the page, which no event reports now, for the driver's.
+        if not self.lost.done():
+            self.lost.set_result(Disconnected("the page was left"))
 
     def _on_emit(self, text: object) -> None:
         """Deliver an event. Too many in a second end the app's page for this session."""
