@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import aiohttp
 import pytest
 from playwright.async_api import Page, expect
@@ -68,6 +70,8 @@ async def test_deletion_asks_for_confirmation_and_lost_links_open_the_gallery(sh
     await expect(page.get_by_role("dialog")).to_have_count(0)
     stored = (await gallery.ask("GET", "artifacts"))["artifacts"]
     assert [meta["filename"] for meta in stored] == ["one.txt"]
+    # The closed dialog takes the artifact out of the address.
+    await expect(page).to_have_url(re.compile("#artifacts$"))
     await page.goto(f"{gallery.url}#artifact={deleted['id']}")
     await expect(page.locator(".notice")).to_contain_text("no artifact")
     # A link that was cut within a character. Not reloaded: that would interrupt what the page loads.
