@@ -349,7 +349,9 @@ class CdpDownloads:
     def _on_started(self, event: dict[str, Any]) -> None:
         """Tell our own downloads, known by their name, from those of the app."""
         guid = event["guid"]
-        self._note_download(self._folder / guid)
+        # All sessions of the browser get this event. The folder of the app's own downloads is removed as a whole.
+        if self._folder != self.app_folder:
+            self._note_download(self._folder / guid)
         # The browser may have added an ending.
         name = event["suggestedFilename"][:_NAME_LENGTH]
         saving = self._saving
