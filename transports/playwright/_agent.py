@@ -340,7 +340,7 @@ class PageAgent(Agent):
         self._ends_on_navigation = False
         self._on_navigated: Callable[[], object] | None = None
 
-        #: Done once the app is gone, with the reason. Only :meth:`mark_lost` sets it.
+        #: Done once the app is gone, with the reason. Only :meth:`mark_lost` and :meth:`stop_listening` set it.
         self.lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._browser = page.context.browser
         page.on("crash", self._on_crash)

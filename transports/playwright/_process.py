@@ -153,6 +153,7 @@ async def _wait_for_new_children(started_at: float) -> None:
         deadline = time.monotonic() + _GRACE
         while any(child.is_running() for child in children) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+    # A thread of asyncio tells its loop just after the process is gone.
     await asyncio.sleep(0.01)
 
 
