@@ -441,31 +441,26 @@ def _attachment(picture: Picture) -> Attachment:
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
 Schema: TypeAlias = dict[str, object]
-#: Levels of objects and lists in which files are looked for.
-_MAX_DEPTH = 16
 
 
-def _with_references(schema: Mapping[str, object], description: str, depth: int = 0) -> Schema:
+def _with_references(schema: Mapping[str, object], description: str, *, is_root: bool = True) -> Schema:
     """Put a text parameter in the place of each parameter for a file. ``description`` says what to write there; it
-    follows the parameter's own description. ``depth`` is the level of ``schema`` below the object of all parameters."""
-    if depth > _MAX_DEPTH:
-        return dict(schema)
-    # The object of all parameters is never a file itself.
-    if depth > 0 and is_file(schema):
+    follows the parameter's own description. The object of all parameters (``is_root``) is never a file itself."""
+    if not is_root and is_file(schema):
         return _text_schema(schema, description)
-    if depth > 0 and _is_base64(schema):
+    if not is_root and _is_base64(schema):
         return _text_schema(schema, "Base64, or the URI of a file that a tool has produced (artifact://…).")
 
     replaced = dict(schema)
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
         replaced["properties"] = {
-            name: _with_references(member, description, depth + 1) if isinstance(member, Mapping) else member
+            name: _with_references(member, description, is_root=False) if isinstance(member, Mapping) else member
             for name, member in properties.items()
         }
     items = schema.get("items")
     if isinstance(items, Mapping):
-        replaced["items"] = _with_references(items, description, depth + 1)
+        replaced["items"] = _with_references(items, description, is_root=False)
     return replaced
 
 
@@ -478,8 +473,6 @@ def _text_schema(schema: Mapping[str, object], description: str) -> Schema:
 def _named_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
     """Yield the place and the text of each argument that names a file. The app's own ``schema`` says which arguments
     are files."""
-    if len(place) > _MAX_DEPTH:
-        return
     if isinstance(value, str):
         # Any other text for a parameter in base64 is the content itself.
         is_artifact = _is_base64(schema) and value.startswith(_URI)

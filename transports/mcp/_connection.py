@@ -507,11 +507,9 @@ async def list_tools(connection: Connection) -> dict[str, types.Tool]:
     cursor: str | None = None
     for _ in range(LIMITS.pages):
         page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
-        large_page = connection.withheld.pop_original({"_meta": page.meta})
-        if large_page is None:
-            tools |= _by_name(page.tools)
-        else:
-            tools |= await in_thread(_by_name, large_page["tools"][: MAX_CAPABILITIES - len(tools)])
+        whole_page = connection.withheld.pop_original({"_meta": page.meta})
+        assert whole_page is not None  # each list of tools is withheld
+        tools |= await in_thread(_by_name, whole_page["tools"][: MAX_CAPABILITIES - len(tools)])
         # Some servers repeat the cursor of their only page.
         if page.next_cursor in (None, cursor):
             return tools

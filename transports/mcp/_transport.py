@@ -267,7 +267,7 @@ class MCPTransport(Transport):
         """Remembers the resources that the result offers to views."""
         result_json: Mapping[str, object] = await in_thread_if_large(as_json, result)
         self._offered.add_links(result_json)
-        listed_tool = self.tool(name) if name in self._tools else {"name": name}
+        listed_tool = _as_listed(self._tools[name]) if name in self._tools else {"name": name}
         return ServerCall(listed_tool, arguments, result_json)
 
     async def _report_progress(self, call_id: str, progress: float, total: float | None, message: str | None) -> None:
@@ -281,13 +281,7 @@ class MCPTransport(Transport):
     @property
     def tools(self) -> Mapping[str, Mapping[str, object]]:
         """As the server lists them, by name, also those for views only."""
-        return {name: self.tool(name) for name in self._tools}
-
-    def tool(self, name: str) -> Mapping[str, object]:
-        """Raises :class:`~transports.errors.UsageError` for an unknown one."""
-        if name not in self._tools:
-            raise UsageError(f"{self._server} has no tool {name!r}")
-        return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {name: _as_listed(tool) for name, tool in self._tools.items()}
 
     async def _listed_view(self, uri: str, read: Mapping[str, object]) -> Mapping[str, object] | None:
         """Returns ``None`` if the view's document (``read``) declares its settings itself."""
@@ -389,6 +383,10 @@ async def _arguments_of(message: Message, tool: types.Tool | None) -> Any:
         return payload["params"]
     schema = tool.input_schema if tool is not None else {}
     return await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
+
+
+def _as_listed(tool: types.Tool) -> Mapping[str, object]:
+    return tool.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _validated_request(method: str, params: Mapping[str, object]) -> types.Request[Any, Any]:

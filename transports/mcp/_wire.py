@@ -355,8 +355,6 @@ def as_json(tree: object) -> Any:
     match tree:
         case BinaryData(content=Encoded(text=memoryview() as run)):
             return decode_run(run)
-        case BinaryData(content=Encoded(text=text)):
-            return text
         case dict():
             return {key: as_json(value) for key, value in tree.items()}
         case list():

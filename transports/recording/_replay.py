@@ -467,13 +467,9 @@ class ReplayTransport(Transport):
 
     async def notify(self, message: Message) -> None:
         """A different answer to a question of the app fails its call."""
-        operation = await self._operation_for("notify", message.payload, message)
         if message.type == "shutdown":
             return
-        if message.type != "elicitation/response":
-            await self._play_operation(operation)
-            return
-
+        operation = await self._operation_for("notify", message.payload, message)
         responses = (action for action in self._actions.responses if action.operation.id == message.id)
         recorded = next(responses, None)
         if recorded is not None:

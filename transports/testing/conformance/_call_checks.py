@@ -27,10 +27,8 @@ def _require_capability(app: Evidence) -> None:
 
 
 def _schema_error(schema: object) -> str | None:
-    if not isinstance(schema, Mapping | bool):
+    if not isinstance(schema, dict | bool):
         return "it is not an object"
-    if isinstance(schema, Mapping):
-        schema = dict(schema)
     try:
         jsonschema_rs.meta.validate(schema)
     except (jsonschema_rs.ValidationError, ValueError) as error:

@@ -111,11 +111,9 @@ class Client:
         return await self._send_request(message, timeout + GRACE)
 
     async def notify(self, kind: str, payload: object) -> Exchange:
-        """Without a connection nothing is sent."""
         exchange = Exchange()
         try:
-            if self._transport is not None:
-                await self._transport.notify(Message(kind, payload))
+            await self.transport.notify(Message(kind, payload))
         except ABPError as error:
             exchange.error = error
         return exchange

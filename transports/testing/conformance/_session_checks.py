@@ -255,7 +255,7 @@ def _judge_call_by_name(app: Evidence) -> Iterator[str]:
 )
 def _judge_reload(app: Evidence) -> Iterator[str]:
     steps = _inspected_steps(app)
-    step = steps.get("reloaded") or steps.get("broke") or ProbeStep(threw="it did not come back")
+    step = steps.get("reloaded") or steps["broke"]
     if step.threw is not None or not isinstance(step.value, Mapping):
         yield f"initialize after a reload: {step.threw or f'answered {step.value!r}'}"
 
