@@ -534,6 +534,18 @@ async def test_artifacts_expire_after_ttl(opened: Open, monkeypatch: pytest.Monk
     assert {ref.sha256 for ref in await store.list()} == {sha(b"new")}
 
 
+async def test_put_keeps_expired_artifacts_without_owner_if_asked(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    store = opened(retention=Retention(ttl_seconds=60, keep_unscoped=True))
+    old = await store.put_bytes(b"old")
+    clock.passes(130)
+    monkeypatch.setattr(time, "monotonic", lambda: 1e12)
+    await store.put_bytes(b"new")  # looks for what has expired
+    assert await store.exists(old.id)
+
+
 @pytest.mark.requirement("R2-6.4s")
 @pytest.mark.requirement("R2-6.4j")
 async def test_removals_are_reported_to_callback(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
@@ -60,6 +61,18 @@ async def test_gc_removes_dead_writers_copy_despite_name_contention(
     Clock(monkeypatch).passes(7200)
     assert ("name", "copy.bin") in [(one.kind, one.id) for one in await store.gc()]
     assert visible(root) == []
+
+
+async def test_gc_removes_name_and_content_of_a_lost_artifact_in_one_run(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(b"x", filename="a.bin")
+    (root / ".abp" / "meta" / f"{ref.id}.json").unlink()
+    await asyncio.sleep(0.5)
+    Clock(monkeypatch).passes(3599.8)  # where the name is a hard link, its removal makes the content young again
+    announced = await store.gc(dry_run=True)
+    assert {(removal.kind, removal.id) for removal in announced} == {("name", "a.bin"), ("content", ref.sha256)}
+    assert {*await store.gc()} == {*announced}
 
 
 async def test_fsck_reports_every_symlink_despite_missing_folder(store: LocalStore, root: Path) -> None:

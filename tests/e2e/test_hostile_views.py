@@ -176,9 +176,15 @@ async def test_view_reads_only_resources_of_its_server(board: View) -> None:
         assert (await ask(board, "resources/read", {"uri": uri}))["error"]["code"] == -32602, uri
     for uri in ("data://report.csv", "data://rows/7", "ui://views/board.html"):
         assert "result" in await ask(board, "resources/read", {"uri": uri}), uri
-    linked = await ask(board, "tools/call", {"name": "links", "arguments": {}})
-    uri = linked["result"]["content"][0]["uri"]
-    assert "result" in await ask(board, "resources/read", {"uri": uri})  # the server has named it
+    named = ("gone://linked", "gone://embedded")
+
+    async def errors() -> list[str]:
+        answers = [await ask(board, "resources/read", {"uri": uri}) for uri in named]
+        return [answer["error"]["message"] for answer in answers]
+
+    assert all("does not offer" in error for error in await errors())
+    await ask(board, "tools/call", {"name": "links", "arguments": {}})
+    assert not any("does not offer" in error for error in await errors())  # the server has named them, and is asked
 
 
 async def test_view_cannot_reach_host_page_other_views_or_network(app: Session, board: View) -> None:

@@ -94,6 +94,8 @@ def use_view(app: Session) -> None:
         expect(heading).not_to_have_text("Another view")
         expect(view.frame.locator("h1").filter(has_text="view").first).to_be_visible()
         expect(view.frame.page).not_to_have_title("A title")
+        titles = view.frame.locator("h1")
+        assert titles.all_inner_texts() == [title.inner_text() for title in titles.all()] == [heading.inner_text()]
         view.frame.evaluate("setTimeout(() => { document.querySelector('h1').textContent = 'Later' }, 300)")
         expect(heading).to_have_text("Later")
         with pytest.raises(AssertionError, match=r"the heading\n(.|\n)*Sooner(.|\n)*Later"):

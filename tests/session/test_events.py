@@ -358,6 +358,16 @@ class SilentApp(ReconnectingApp):
         return await super().request(message, timeout=timeout)
 
 
+async def test_refused_subscription_is_not_kept(app_of: Connect) -> None:
+    transport = SilentApp()
+    async with app_of(transport) as app:
+        await app.resources.subscribe("note:///1")
+        transport.is_silent = True
+        with pytest.raises(CallTimeout):
+            await app.resources.subscribe("note:///2", timeout=0.01)
+        assert app.resources.subscriptions == {"note:///1"}
+
+
 async def test_renewals_of_subscriptions_share_one_timeout(app_of: Connect) -> None:
     transport = SilentApp()
     async with app_of(transport, timeout=0.4) as app, app.events() as events:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Connect
 from tests.support.apps import answering
-from tests.support.resources import ResourceApp
+from tests.support.resources import LONG, ResourceApp
 from transports import CallTimeout, LocalStore, RoutingPolicy
 from transports.protocol.messages import Message
 from transports.routing import ResourcePolicy
@@ -108,3 +108,21 @@ async def test_resource_that_changes_while_its_kept_result_is_checked_is_reread(
         for _ in range(2):
             await app.resources.read(picture)
     assert server.reads == 2
+
+
+@pytest.mark.parametrize(
+    ("uri", "filename"),
+    [
+        ("file:///d/Report%20%233.txt", "Report #3.txt"),
+        ("https://a.example/why%3F.txt?page=1#top", "why.txt"),
+        ("note:///d/a%2Fb.txt", "b.txt"),
+    ],
+)
+async def test_file_of_a_resource_is_named_by_its_decoded_address(
+    app_of: Connect, tmp_path: Path, uri: str, filename: str
+) -> None:
+    server = ResourceApp()
+    server.resources[uri] = {"mimeType": "text/plain", "text": LONG}
+    async with app_of(server, store=tmp_path) as app:
+        ref = (await app.resources.read(uri)).artifact()
+    assert ref.filename == filename

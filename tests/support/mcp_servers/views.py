@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcp.server.apps import Apps, ResourceCsp, ResourcePermissions
 from mcp.server.mcpserver import MCPServer
-from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
+from mcp_types import CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
 
 #: The script of a view: ``begin()`` is its handshake.
 CLIENT = (Path(__file__).parent / "view.html").read_text()
@@ -89,8 +89,15 @@ def rows(number: str) -> str:
 
 @server.tool()
 def links() -> CallToolResult:
-    """Name a resource that is in no list."""
-    return CallToolResult(content=[ResourceLink(type="resource_link", uri="ui://views/plain.html", name="plain")])
+    """Name a view, and two resources that are in no list and cannot be read."""
+    embedded = TextResourceContents(uri="gone://embedded", text="embedded")
+    return CallToolResult(
+        content=[
+            ResourceLink(type="resource_link", uri="ui://views/plain.html", name="plain"),
+            ResourceLink(type="resource_link", uri="gone://linked", name="linked"),
+            EmbeddedResource(type="resource", resource=embedded),
+        ]
+    )
 
 
 if __name__ == "__main__":

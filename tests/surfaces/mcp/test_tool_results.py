@@ -429,9 +429,11 @@ async def test_files_are_assigned_to_parameters_automatically(serve: Serve) -> N
         await called(client, "abp_data_analyst", message="Compare", files=[first, second])
         await called(client, "abp_call", capability="data.analyst", params={"files": ["x"]}, files=[first])
         await called(client, "abp_image_show", files=[first])
+        await called(client, "abp_call", capability="data.analyst", files=[{"param": "cover", **first}, second, first])
         assert read(seen[0]["files"]) == [b"first", b"second"] and seen[0]["message"] == "Compare"
         assert cast(list[object], seen[1]["files"])[0] == "x" and len(cast(list[object], seen[1]["files"])) == 2
         assert seen[2].keys() == {"image"} and read([seen[2]["image"]]) == [b"first"]
+        assert read([seen[3]["cover"]]) == [b"first"] and read(seen[3]["files"]) == [b"second", b"first"]
         for tool, files, said in [
             ("abp_image_compare", [first], "set `param` of each file to one of before, after"),
             ("abp_image_show", [first, second], "several files have the place image; set `param`"),
