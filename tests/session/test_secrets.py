@@ -381,6 +381,42 @@ def test_large_and_binary_files_are_not_masked() -> None:
     assert known.mask_text("valuevalue-and-a-longer-one") == "${SECRET:C}"
 
 
+class FileApp(MemoryTransport):
+    url: str | None = "http://app.test/page"
+
+    def __init__(self) -> None:
+        super().__init__({"echo": self.echo})
+
+    async def echo(self, params: Mapping[str, Any], call: Call) -> object:
+        text = f"{params['password']} ".ljust(params["size"], "x")
+        encoded = base64.b64encode(text.encode()).decode()
+        return {
+            "file": BinaryData.from_bytes(text.encode(), mime_type="text/plain"),
+            "in_answer": {"content": encoded, "encoding": "base64", "mimeType": "text/plain"},
+        }
+
+
+@pytest.mark.parametrize("size", [MAX_MASKED_BYTES, MAX_MASKED_BYTES + 1])
+async def test_text_file_up_to_a_mebibyte_is_masked_whoever_wrote_it(folder: Path, size: int) -> None:
+    async with connect("memory:", transport=FileApp(), config=settings(), store=folder / "out") as session:
+        result = await session.call("echo", {"password": NAME, "size": size})
+    shown = "*" * len(CANARY) if size == MAX_MASKED_BYTES else CANARY
+    for ref in result.artifacts.values():
+        assert ref.path is not None and ref.path.read_text() == f"{shown} ".ljust(size, "x")
+
+
+async def test_question_answered_with_unusable_secret_is_declined(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(request: object) -> Mapping[str, object]:
+        return {"success": True, "data": {"value": "${SECRET:GONE}"}}
+
+    app = App()
+    config = settings(more='[secrets.GONE]\nenv = "NOT_SET"\norigins = ["http://app.test"]')
+    async with connect("memory:", transport=app, config=config, store="memory:", on_elicitation=answer) as session:
+        await session.call("log.in", {"password": NAME})
+    assert app.heard[1] == {"success": False, "cancelled": True}
+    assert "a question of the app was declined: the secret GONE" in caplog.text
+
+
 def test_non_utf8_value_is_hidden_like_any_other() -> None:
     known = KnownSecrets()
     known.add("BAD", os.fsdecode(b"caf\xe9-pass-1"))

@@ -79,6 +79,7 @@ def test_each_abp_variable_sets_its_setting(
     ("name", "text"),
     [
         *(("ABP_HEADLESS", "maybe"), ("ABP_DOWNLOAD_TIMEOUT", "soon"), ("ABP_LOG_LEVEL", "loud")),
+        ("ABP_DURABILITY", "cloud"),
         *(("ABP_MAX_ARTIFACT_BYTES", "0"), ("ABP_MAX_ARTIFACT_BYTES", "1.5"), ("ABP_MAX_SESSION_BYTES", "0")),
         *(("ABP_MIN_FREE_DISK", "-1"), ("ABP_ALLOW_PRIVATE_ADDRESSES", "2")),
         *(("ABP_STORE", "s4://bucket"), ("ABP_OUTPUT_DIR", "s3://KEY:SECRET@bucket")),

@@ -244,8 +244,6 @@ def _checkable_types(hint: object) -> list[_AcceptedType]:
     arguments = get_args(hint)
     if kind is Literal:
         return [_AcceptedType(type(choice)) for choice in arguments]
-    if hint is None:
-        return [_AcceptedType(NoneType)]
     if kind is Path:
         return [_AcceptedType(os.PathLike)]
     if kind is float:

@@ -266,8 +266,7 @@ class SqliteConnection:
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
         db = self._db
-        if db is None:
-            raise self.error(f"{self.name} is closed; open it again")
+        assert db is not None  # connect() comes first
         try:
             with sqlite_transaction(db, write=write):
                 return work(db.cursor())
@@ -560,8 +559,7 @@ class PostgresConnection:
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
         """``write`` has no effect: in PostgreSQL, readers never wait for writers."""
         db = self._db
-        if db is None:
-            raise self.error(f"{self.name} is closed; open it again")
+        assert db is not None  # connect() comes first
         try:
             with db.transaction(), db.cursor() as cursor:
                 cursor.execute(self._settings)

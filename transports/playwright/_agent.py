@@ -147,9 +147,9 @@ class Channel(ABC):
         ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide, or the paper is A4. Raises
         :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF."""
 
-    def disconnect_frame(self, document: FrameDocument) -> bool:
-        """Returns ``False`` if the channel cannot disconnect the frame."""
-        return False
+    def disconnect_frame(self, document: FrameDocument) -> None:
+        """Does nothing if the channel cannot disconnect the frame."""
+        return
 
     @abstractmethod
     async def close(self) -> None:

@@ -184,8 +184,9 @@ class CdpChannel(Channel):
         stream: str = reply["stream"]
         return stream
 
-    def disconnect_frame(self, document: FrameDocument) -> bool:
-        return self._frames is not None and self._frames.disconnect_frame(document)
+    def disconnect_frame(self, document: FrameDocument) -> None:
+        if self._frames is not None:
+            self._frames.disconnect_frame(document)
 
     async def close(self) -> None:
         if isinstance(self.cdp, CDPSession):

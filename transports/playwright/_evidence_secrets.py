@@ -453,13 +453,6 @@ def _clean_frame(frame: object, redactor: EvidenceRedactor) -> object:
     return {**frame, "data": base64.b64encode(clean_content or b"").decode()}
 
 
-def request_and_response(entry: object) -> Iterator[dict[str, Any]]:
-    for name in ("request", "response"):
-        side = entry.get(name) if isinstance(entry, dict) else None
-        if isinstance(side, dict):
-            yield side
-
-
 #: Keys of a trace's log that its viewer needs; their values are not content of the app.
 _TRACE_STRUCTURE = frozenset((
     "type", "class", "method", "callId", "parentId", "pageId", "frameId", "contextId", "guid", "sha1", "_sha1", "_file",

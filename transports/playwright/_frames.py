@@ -328,15 +328,13 @@ class FrameContexts:
         for inner in tuple(contexts._inner_sessions):
             contexts.end(inner)
 
-    def disconnect_frame(self, document: FrameDocument) -> bool:
-        """Returns ``False`` for a document in the page's own process, which cannot be disconnected."""
+    def disconnect_frame(self, document: FrameDocument) -> None:
+        """A document in the page's own process cannot be disconnected."""
         for session_id, (_, contexts) in tuple(self._inner_sessions.items()):
             if document in contexts._documents.values():
                 self._disconnect_session(session_id, "it sends events without end")
-                return True
-            if contexts.disconnect_frame(document):
-                return True
-        return False
+            else:
+                contexts.disconnect_frame(document)
 
 
 def installation_steps(session: DevTools, script: AgentScript) -> list[Coroutine[Any, Any, dict[str, Any]]]:

@@ -195,10 +195,7 @@ def proxy_advice(url: str) -> str:
     """Return the end of the message of a failed connection, about a proxy in the environment; empty without one."""
     from urllib.request import getproxies, proxy_bypass  # late: it loads much
 
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return ""
+    parts = urlsplit(url)
     # For a WebSocket without TLS a proxy for HTTPS is preferred (RFC 6455).
     other_schemes = {"ws": ("https", "http"), "wss": ("https",)}.get(parts.scheme, ())
     has_proxy = not getproxies().keys().isdisjoint((parts.scheme, *other_schemes, "all"))

@@ -488,15 +488,14 @@ def _outline(schema: object, value: object) -> object:
 
 
 def _with_integers(schema: object, value: object) -> object:
-    if not isinstance(schema, Mapping):
-        return value
-    if isinstance(value, float) and schema.get("type") == "integer":
+    rules = members_of(schema)
+    if isinstance(value, float) and rules.get("type") == "integer":
         return int(value)
-    properties = schema.get("properties")
-    if isinstance(value, dict) and isinstance(properties, Mapping):
+    properties = members_of(rules.get("properties"))
+    if isinstance(value, dict) and properties:
         return {name: _with_integers(properties.get(name), inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_with_integers(schema.get("items"), inner) for inner in value]
+    if isinstance(value, list) and "items" in rules:
+        return [_with_integers(rules["items"], inner) for inner in value]
     return value
 
 

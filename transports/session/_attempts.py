@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
-from .._internal.telemetry import annotate, is_tracing, traced
+from .._internal.telemetry import annotate, traced
 from ..artifacts._content import readable_copy
 from ..base import Transport
 from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, OutcomeUnknown, UsageError, no_answer
@@ -205,8 +205,6 @@ def _is_deadline_error(error: ABPError, deadline: float) -> bool:
 
 def _annotate_params(params: object, content: Sequence[Found]) -> None:
     """Add the parameters to the current span as JSON, without secrets and files, and with long texts cut."""
-    if not is_tracing():
-        return
     without_files = replace_places(params, {item.path: "<content>" for item in content})
     try:
         text = encode_json(readable_copy({"params": without_files})["params"]).decode()

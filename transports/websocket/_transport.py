@@ -384,9 +384,9 @@ class WebSocketTransport(Transport):
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
-    async def _keep_connected(self, connection: Connection | None) -> None:
+    async def _keep_connected(self, connection: Connection) -> None:
         delays = _delays()
-        while connection is not None:
+        while True:
             opened_at = time.monotonic()
             error = await self._receive_until_closed(connection)
             # A server may accept each connection and then close it: that is still the same loss.
@@ -401,10 +401,9 @@ class WebSocketTransport(Transport):
 
             self._set_state("reconnecting", error)
             connection = await self._connect_again(delays)
-            if connection is not None:
-                self._connection = connection
-                self._refusal = None
-                self._set_state("open")
+            self._connection = connection
+            self._refusal = None
+            self._set_state("open")
         self._state = "closed"
         self._events.put_nowait(None)
 
@@ -421,13 +420,9 @@ class WebSocketTransport(Transport):
         kind = "connection/restored" if state == "open" else "connection/lost"
         self._events.put_nowait(Message(kind, {"state": state, "reason": error.message if error else ""}))
 
-    async def _connect_again(self, delays: Iterator[float]) -> Connection | None:
-        """Returns ``None`` once the transport is closed."""
-        for delay in delays:
-            await asyncio.sleep(delay)
-            if self._state == "closed":
-                break
-
+    async def _connect_again(self, delays: Iterator[float]) -> Connection:
+        while True:
+            await asyncio.sleep(next(delays))
             try:
                 return await self._connect()
             except ConnectFailed as error:
@@ -435,7 +430,6 @@ class WebSocketTransport(Transport):
             except Exception:
                 # Without this, a bug here would leave a transport that is "reconnecting" for ever.
                 logger.exception("connecting to %s again failed", redact_url(self._target))
-        return None
 
     async def _receive_until_closed(self, connection: Connection) -> ABPError:
         """Returns the error that ended the connection."""

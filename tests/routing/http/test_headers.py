@@ -92,6 +92,7 @@ def test_urls_are_cleaned_as_in_browsers(url: str) -> None:
 def test_retry_after_and_length_headers_are_parsed() -> None:
     assert retry_after(formatdate(NOW - 99, usegmt=True), NOW) == 0
     assert retry_after(formatdate(NOW + 90, usegmt=True), NOW) == 90
+    assert retry_after(formatdate(NOW + 90), NOW) == 90  # -0000 in place of GMT
     assert retry_after(" 7 ", NOW) == 7
     for meaningless in ("-7", "soon", "", None):
         assert retry_after(meaningless, NOW) is None

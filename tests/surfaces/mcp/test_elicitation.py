@@ -239,6 +239,12 @@ DEEP = {"deep": {"type": "array", "items": {"type": "object"}}, "object": {"type
             {**FIELDS, "deep": {"type": "string"}, "object": {"type": "string"}},
         ),
         ("select", {**SELECT, "multiple": True}, {"selected": {"type": "array", "items": {"anyOf": TITLED}}}),
+        ("select", {"options": ["a", "b"]}, {"selected": {"type": "string", "enum": ["a", "b"]}}),
+        (
+            "select",
+            {"options": ["a", "b"], "multiple": True},
+            {"selected": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}},
+        ),
     ],
 )
 async def test_elicitation_forms_keep_allowed_fields_and_choice_titles(

@@ -37,8 +37,6 @@ Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
     if app is None or not app.features.cookies:
         return None
-    if sender is None:
-        return app.cookies
     return partial(app.cookies, sender=sender)
 
 
