@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from transports._internal.masking import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS, MAX_MASKED_BYTES
 from transports.artifacts import open_store
 from transports.base import Features
 from transports.errors import ABPError, BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
@@ -90,6 +90,39 @@ async def test_download_filename_contains_no_known_secret(tmp_path: Path) -> Non
     finally:
         KNOWN_SECRETS.forget()
     assert ref.filename and "SECRET" in ref.filename and not [*tmp_path.rglob("*value-of-a*")]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stored"),
+    [
+        ([b"a value-", b"of-a"], b"a **********"),
+        ([b"x" * MAX_MASKED_BYTES, b" value-of-a", b"."], b"x" * MAX_MASKED_BYTES + b" value-of-a."),
+    ],
+    ids=["small", "large"],
+)
+async def test_secret_is_masked_in_written_content_up_to_a_mebibyte(pieces: list[bytes], stored: bytes) -> None:
+    class Writing(Fetcher):
+        async def into(
+            self, staged: Any, binary: BinaryData, on_download: object = None
+        ) -> tuple[BinaryData, Sequence[str]]:
+            await staged.write(b"a first try")
+            await staged.reset()
+            for piece in pieces:
+                await staged.write(piece)
+            assert staged.size == len(stored)
+            return binary, ()
+
+        async def release(self, binary: BinaryData | ABPError) -> None:
+            pass
+
+    store = open_store("memory:")
+    KNOWN_SECRETS.add("A", "value-of-a")
+    try:
+        router = Router(store, fetcher=Writing())
+        ref = (await router.route({"file": BinaryData(Handle("1"))}, capability="report")).artifact()
+    finally:
+        KNOWN_SECRETS.forget()
+    assert await store.get(ref) == stored
 
 
 def test_broken_content_has_no_declared_text_or_metadata() -> None:
