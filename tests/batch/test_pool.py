@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,13 @@ def data(outcome: Outcome) -> Any:
 
 
 # --- calls and sessions -----------------------------------------------------------------------------------------------
+
+
+async def test_call_puts_files_at_their_places(world: World, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("words")
+    async with world.pool() as pool:
+        result = await pool.call(PAGE, "work", {"n": {"b": 1}}, files={"n.a": tmp_path / "a.txt"})
+    assert isinstance(result.data, Mapping) and result.artifacts["n.a"].size_bytes == 5
 
 
 @pytest.mark.parametrize("target", [PAGE, SOCKET])

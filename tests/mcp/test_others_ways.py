@@ -180,11 +180,13 @@ async def test_resource_is_kept_for_the_time_that_the_server_says(tmp_path: Path
 # --- handshakes and lines ---------------------------------------------------------------------------------------------
 
 
-async def test_capabilities_may_have_other_types_than_objects(tmp_path: Path) -> None:
-    able = {"tools": [], "logging": True, "prompts": None}
+@pytest.mark.parametrize(
+    ("able", "tools"), [({"tools": [], "logging": True, "prompts": None}, ["go"]), ([], [])], ids=str
+)
+async def test_capabilities_may_have_other_types_than_objects(tmp_path: Path, able: object, tools: list[str]) -> None:
     target = canned(tmp_path, initialize={**INITIALIZE, "capabilities": able}, results={"go": {"content": [WORDS]}})
     async with connect(target, store="memory:") as app:
-        assert [*app.capabilities] == ["go"]
+        assert [*app.capabilities] == tools
 
 
 @pytest.mark.parametrize(
@@ -426,19 +428,62 @@ async def report_changes_again() -> None:
         await eventually(lambda: opened >= 3)
 
 
-@pytest.mark.parametrize(
-    ("confirmed", "answer"), [(True, {"action": "accept", "content": {}}), (False, {"action": "decline"})]
-)
-async def test_form_without_fields_asks_for_a_confirmation(tmp_path: Path, confirmed: bool, answer: object) -> None:
-    form = {"message": "Delete it?", "requestedSchema": {"type": "object", "properties": {}}}
-    target = canned(tmp_path, results={"go": {}}, question={"method": "elicitation/create", "params": form})
+def form(**fields: object) -> dict[str, Any]:
+    return {"message": "Really?", "requestedSchema": {"type": "object", "properties": fields}}
 
-    def decide(request: ElicitationRequest) -> Mapping[str, object]:
-        assert (request.method, request.params) == ("elicitation/confirm", {"message": "Delete it?"})
-        return {"success": True, "data": {"confirmed": confirmed}}
 
-    async with connect(target, store="memory:", timeout=20, on_elicitation=decide) as app:
-        assert (await app.call("go")).data == {"answered": answer}
+TEXT_FIELD = {"type": "string"}
+LINK = {"mode": "url", "message": "Sign in", "url": "https://a.test/", "elicitationId": "1"}
+SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
+SAID = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "m"}
+DECLINED = {"action": "decline"}
+NOT_SAMPLED = {"code": -1, "message": "the client declined to sample"}
+#: Parameters of a question, as what they arrive, what the program answers, and what the server learns.
+QUESTIONS: list[tuple[dict[str, Any], str, object, object]] = [
+    (form(), "confirm", {"confirmed": True}, {"action": "accept", "content": {}}),
+    (form(), "confirm", {"confirmed": False}, DECLINED),
+    (LINK, "confirm", {"confirmed": True}, {"action": "accept"}),
+    (LINK, "confirm", None, DECLINED),
+    (form(name=TEXT_FIELD), "input", {"value": "Ada"}, {"action": "accept", "content": {"name": "Ada"}}),
+    (form(name=TEXT_FIELD), "input", {"value": {"name": {"first": "Ada"}}}, DECLINED),
+    (form(name=TEXT_FIELD, age=TEXT_FIELD), "input", {"value": "Ada"}, DECLINED),
+    (SAMPLING, "create", {"result": "hello"}, {**SAID, "model": "unknown"}),
+    (SAMPLING, "create", {"result": SAID}, SAID),
+    (
+        SAMPLING,
+        "create",
+        {"result": {"role": "singer"}},
+        {"code": -32602, "message": "the client's answer is not a message"},
+    ),
+    (SAMPLING, "create", {"result": 7}, NOT_SAMPLED),
+]
+
+
+async def test_questions_of_each_kind_and_their_answers_are_translated(tmp_path: Path) -> None:
+    methods = {"create": "sampling/createMessage"}
+    questions = [
+        {"method": methods.get(kind, "elicitation/create"), "params": params} for params, kind, *_ in QUESTIONS
+    ]
+    asked: list[str] = []
+
+    def answer(request: ElicitationRequest) -> Mapping[str, object]:
+        asked.append(request.method.partition("/")[2])
+        return {"success": True, "data": QUESTIONS[len(asked) - 1][2]}
+
+    target = canned(tmp_path, results={"go": {}}, questions=questions)
+    async with connect(target, store="memory:", timeout=20, on_elicitation=answer) as app:
+        for params, _, answered, learned in QUESTIONS:
+            assert (await app.call("go")).data == {"answered": learned}, (params, answered)
+    assert asked == [kind for _, kind, *_ in QUESTIONS]
+
+
+async def test_default_of_a_form_is_offered_unless_it_agrees_to_something(tmp_path: Path) -> None:
+    forms = [form(name={**TEXT_FIELD, "default": "Bob"}), form(sure={"type": "boolean", "default": True})]
+    questions = [{"method": "elicitation/create", "params": params} for params in forms]
+    target = canned(tmp_path, results={"go": {}}, questions=questions)
+    async with connect(target, store="memory:", timeout=20) as app:
+        answers = [(await app.call("go")).data for _ in forms]
+    assert answers == [{"answered": {"action": "accept", "content": {"name": "Bob"}}}, {"answered": DECLINED}]
 
 
 def body(text: str | bytes, *, status: int = 200, coding: str = "identity") -> web.Response:
@@ -664,6 +709,38 @@ async def test_server_that_sends_its_state_alone_is_asked_again(tmp_path: Path) 
         began = time.monotonic()
         assert (await app.call("go", timeout=20)).data == {"content": [WORDS]}
         assert time.monotonic() - began > 0.5  # 20 rounds must last long enough for the work
+
+
+async def test_question_that_cannot_be_asked_fails_its_call_only(tmp_path: Path) -> None:
+    questions = [
+        ({"method": "sampling/createMessage", "params": SAMPLING}, CapabilityError, "Sampling not supported"),
+        (
+            {"method": "elicitation/create", "params": form(**{f"f{n}": TEXT_FIELD for n in range(3000)})},
+            ProtocolError,
+            "many",
+        ),
+    ]
+    rounds = [{"resultType": "input_required", "inputRequests": {"q": question}} for question, *_ in questions]
+    always = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    results = {"go": [*rounds, {**always, "content": [WORDS]}]}
+    async with connect(
+        canned(tmp_path, results=results, always=always, **{"server/discover": MODERN}), store="memory:"
+    ) as app:
+        for _, kind, says in questions:
+            with pytest.raises(kind, match=says):
+                await app.call("go", timeout=20)
+        assert (await app.call("go", timeout=20)).data == {"content": [WORDS]}
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_server_without_reports_of_changes_refuses_a_subscription_each_time(tmp_path: Path, modern: bool) -> None:
+    able: dict[str, Any] = {"capabilities": {"resources": {}}}
+    said = {"server/discover": {**MODERN, **able}} if modern else {"initialize": {**INITIALIZE, **able}}
+    async with connect(canned(tmp_path, **said, results={}), store="memory:") as app:
+        for _ in range(2):
+            with pytest.raises(ABPError) as refused:
+                await app.resources.subscribe("x://a")
+            assert refused.value.code == "NOT_SUPPORTED"
 
 
 def error(asked: dict[str, Any], **fields: object) -> str:
@@ -1022,7 +1099,7 @@ async def test_is_error_flag_may_be_a_string(tmp_path: Path) -> None:
 async def test_large_picture_in_a_question_arrives_whole(tmp_path: Path) -> None:
     image = {"type": "image", "mimeType": "image/png", "data": "A" * 200_000}
     asked = {"maxTokens": 1, "messages": [{"role": "user", "content": image}]}
-    target = canned(tmp_path, results={"go": {}}, question={"method": "sampling/createMessage", "params": asked})
+    target = canned(tmp_path, results={"go": {}}, questions=[{"method": "sampling/createMessage", "params": asked}])
 
     def describe(question: ElicitationRequest) -> Mapping[str, object]:
         picture: Any = question.params

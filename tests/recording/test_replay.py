@@ -229,8 +229,11 @@ async def test_replay_is_not_recorded_over_itself(recorded: Make, replayed: Make
     assert file.read_bytes() == before
 
 
-async def test_replay_serves_downloads_from_recording(tmp_path: Path, file: Path, replayed: Make) -> None:
-    params = {"bytes": 70_000, "as": "url", "auth": "bearer"}
+@pytest.mark.parametrize("way", [{"as": "url", "auth": "bearer"}, {"as": "base64"}], ids=str)
+async def test_replay_serves_files_from_recording(
+    tmp_path: Path, file: Path, replayed: Make, way: Mapping[str, str]
+) -> None:
+    params = {"bytes": 200_000, **way}
     async with serve() as fixture:
         async with connect(
             fixture.ws_url, transport=WebSocketTransport(fixture.ws_url), record=file, store=tmp_path / "recorded"
@@ -242,7 +245,21 @@ async def test_replay_serves_downloads_from_recording(tmp_path: Path, file: Path
     for session in (replayed(), replayed(record=tmp_path / "again.jsonl"), named):
         async with session as app:
             ref = (await app.call("file.generate", params)).artifacts["file"]
-        assert (ref.sha256, ref.filename) == (digest(70_000, 0), "generated.bin")
+        assert (ref.sha256, ref.filename) == (digest(200_000, 0), "generated.bin")
+
+
+@pytest.mark.parametrize("manifest", ["", "broken"])
+async def test_manifest_or_reason_for_having_none_is_replayed(
+    tmp_path: Path, file: Path, replayed: Make, manifest: str
+) -> None:
+    async with serve() as fixture:
+        page = f"{fixture.url}?manifest={manifest}"
+        transport = WebSocketTransport(fixture.ws_url)
+        async with connect(page, transport=transport, record=file, store=tmp_path / "recorded") as app:
+            warnings = app.warnings
+    assert ("cannot be read" in warnings[0]) is bool(manifest), warnings
+    async with replayed() as app:
+        assert app.warnings == warnings
 
 
 async def test_download_begun_again_is_recorded_once(

@@ -604,10 +604,7 @@ def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any
     declined = types.ElicitResult(action="decline")
     if not answer.get("success"):
         return declined
-    data: Any = answer.get("data")
-    if not isinstance(data, Mapping):
-        data = {}
-
+    data = members_of(answer.get("data"))
     if isinstance(params, types.ElicitRequestURLParams):
         confirmed = types.ElicitResult(action="accept")
     elif _form_fields(params):

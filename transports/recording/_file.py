@@ -649,11 +649,8 @@ def unpack_discovery(recorded: Mapping[str, Any]) -> Discovery:
 
     reason: DiscoveryFailed | None = None
     if recorded.get("reason") is not None:
-        error = restore_error(parse(RecordedError, recorded["reason"], "the recorded reason"))
-        if isinstance(error, DiscoveryFailed):
-            reason = error
-        else:
-            reason = DiscoveryFailed(error.message, code=error.code)
+        problem = parse(RecordedError, recorded["reason"], "the recorded reason")
+        reason = DiscoveryFailed(problem.message, code=problem.code, details=problem.details)
 
     return Discovery(
         page_url=str(recorded.get("page_url")),

@@ -1,5 +1,5 @@
 """A server that answers as its JSON file says: ``initialize``, ``tools``, ``results`` by the name of the tool,
-``documents`` by URI. A ``question`` is asked at each call, whose result is its answer.
+``documents`` by URI. Each call asks the next of the ``questions``, and its result is the answer.
 
 A list in the place of a result or a document has those of successive requests. A text in the place of a result is
 written as it stands, so that it need not be JSON. ``prefix`` comes before each line. At a first message other than
@@ -38,9 +38,10 @@ for line in sys.stdin:
         index = 1 + [*map(str, cursors)].index(params["cursor"]) if "cursor" in params else 0
         more = {"nextCursor": cursors[index]} if index < len(cursors) else {}
         send(request["id"], {"tools": pages[index], **more, **answers.get("always", {})})
-    elif method == "tools/call" and "question" in answers:
-        print(json.dumps({"jsonrpc": "2.0", "id": "q", **answers["question"]}), flush=True)
-        answered = json.loads(sys.stdin.readline())["result"]
+    elif method == "tools/call" and answers.get("questions"):
+        print(json.dumps({"jsonrpc": "2.0", "id": "q", **answers["questions"].pop(0)}), flush=True)
+        answer = json.loads(sys.stdin.readline())
+        answered = answer.get("result", answer.get("error"))
         send(request["id"], {"content": [], "structuredContent": {"answered": answered}})
     elif method == "tools/call":
         result = answers["results"][params["name"]]
