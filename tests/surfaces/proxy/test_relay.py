@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from tests.support.relayed import Client, relayed
+from tests.support.rows import each_row
 from transports.artifacts import Retention, open_store
 from transports.surfaces.mcp.proxy._stats import read_log, table_rows
 
 pytestmark = [pytest.mark.load, pytest.mark.asyncio(loop_scope="module")]
 
 LIMIT = 64 * 1024
+LONG = "x" * 100_000
 
 
 def bytes_of(size: int) -> bytes:
@@ -33,6 +35,12 @@ def base64_of(size: int) -> str:
 
 def text_of(size: int) -> str:
     return ("line é\n" * size)[:size]
+
+
+def nested(value: object, levels: int) -> object:
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def links(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -193,6 +201,58 @@ async def test_data_that_schema_forbids_replacing_stays_with_warning(client: Cli
     result = await client.give({"content": [], "structuredContent": {"rows": "@rows:5000"}}, "strict")
     assert len(result["structuredContent"]["rows"]) == 5000
     assert "outputSchema" in result["_meta"]["abp-transports/warnings"][0]
+
+
+@each_row(
+    "result",
+    [
+        {"more": LONG},
+        {"content": [LONG]},
+        {"content": [{"type": "other", "more": LONG}]},
+        {"content": [{"type": "resource", "resource": {"uri": "x://a", "more": LONG}}]},
+    ],
+)
+async def test_long_content_of_other_form_stays(client: Client, result: dict[str, Any]) -> None:
+    assert await client.give(result) == result
+
+
+@each_row(
+    ("fields", "mime_type", "content"),
+    [
+        ({"log": LONG}, "text/plain", LONG.encode()),
+        ({"table": json.dumps([LONG])}, "application/json", json.dumps([LONG]).encode()),
+        ({"page": SPELLINGS["data: URL"]}, "image/png", PNG),
+        ({"data": LONG + "!", "mimeType": "image/png"}, "text/plain", LONG.encode() + b"!"),  # not base64 after all
+    ],
+)
+async def test_long_text_in_structured_content_becomes_a_file(
+    client: Client, fields: dict[str, str], mime_type: str, content: bytes
+) -> None:
+    result = await client.give({"content": [], "structuredContent": fields})
+    (link,) = links(result)
+    assert link["mimeType"] == mime_type and await client.content(link["uri"]) == content
+    assert link["uri"] in result["structuredContent"][next(iter(fields))]
+
+
+async def test_text_that_is_a_file_becomes_a_link(client: Client) -> None:
+    (link,) = (await client.give({"content": [{"type": "text", "text": SPELLINGS["data: URL"]}]}))["content"]
+    assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG
+
+
+@each_row(
+    ("value", "warned"),
+    [
+        (nested([LONG], 100), []),  # too deep to be searched
+        ({"data": LONG + "!", "mimeType": "image/png"}, ["content.0.text.data"]),
+    ],
+)
+async def test_json_text_without_files_is_stored_as_it_is(client: Client, value: object, warned: list[str]) -> None:
+    text = json.dumps(value)
+    result = await client.give({"content": [{"type": "text", "text": text}]})
+    (link,) = links(result)
+    assert link["mimeType"] == "application/json" and (await client.content(link["uri"])).decode() == text
+    warnings = result["_meta"].get("abp-transports/warnings", [])
+    assert [warning.partition(":")[0] for warning in warnings] == warned
 
 
 async def test_proxy_replaces_resources_but_not_views(client: Client) -> None:

@@ -43,6 +43,8 @@ SESSION, VERSION = "mcp-session-id", "mcp-protocol-version"
 _MAX_TEXT = 500
 #: Maximum number of bytes that are looked at of a refusal, or of a page in place of an answer.
 _MAX_REFUSAL = 64 * 1024
+#: Parameter that becomes a header, by method: those of the protocol, and those of its extension for tasks.
+_NAME_FIELDS = {**NAME_BEARING_METHODS, **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")}
 
 
 class _Call(msgspec.Struct):
@@ -230,11 +232,10 @@ class AddressServer:
             return {}
 
         headers = {VERSION: encode_header_value(params.version), "mcp-method": encode_header_value(message.method)}
-        # "name", "uri" or "taskId", whose value becomes a header.
-        name_field = NAME_BEARING_METHODS.get(message.method)
-        if name_field is not None:
-            names = {"name": params.name, "uri": params.uri}
-            headers["mcp-name"] = encode_header_value(names.get(name_field, params.task_id))
+        names = {"name": params.name, "uri": params.uri, "taskId": params.task_id}
+        name = names.get(_NAME_FIELDS.get(message.method, ""))
+        if name is not None:
+            headers["mcp-name"] = encode_header_value(name)
 
         # Tools may declare that some of their parameters become headers.
         places = self._parameter_headers.get(params.name)

@@ -357,7 +357,7 @@ class _Rewriting:
             try:
                 refs[path] = await self._store_binary(full_place, binary)
             except BadEncoding as error:
-                self._warn_of(field, error)
+                self._warn_of(full_place, error)
 
         references = {path: _describe_refs([ref]) for path, ref in refs.items()}
         return replace_values(tree, references), [*refs.values()]
