@@ -150,6 +150,18 @@ def test_parameter_in_two_branches_accepts_either_type() -> None:
             {"type": "array", "items": [{"type": "number"}, {"type": "string"}], "additionalItems": False},
             {"type": "array", "prefixItems": [{"type": "number"}, {"type": "string"}], "items": {}, "maxItems": 2},
         ),
+        ({"type": "array", "items": [], "additionalItems": {"type": "nil"}}, {"type": "array", "items": {}}),
+        (
+            {"type": "array", "prefixItems": [{"type": "number"}], "items": False},
+            {"type": "array", "prefixItems": [{"type": "number"}], "items": {}, "maxItems": 1},
+        ),
+        ({"type": "array", "prefixItems": [{}], "items": True}, {"type": "array", "prefixItems": [{}], "items": {}}),
+        ({"anyOf": [], "description": "x"}, {"description": "x"}),
+        (False, {"not": {}}),
+        (
+            {"type": "object", "dependentRequired": {"b": ["c", "c", 1]}},
+            {"type": "object", "dependentRequired": {"b": ["c"]}},
+        ),
         ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, {"type": "number", "exclusiveMinimum": 0}),
         ({"type": "number", "maximum": 5, "exclusiveMaximum": False}, {"type": "number", "maximum": 5}),
         ({"type": "number", "maximum": 1e308}, {"type": "number", "maximum": 1e308}),

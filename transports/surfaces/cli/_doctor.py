@@ -240,15 +240,16 @@ def _find_plugins() -> list[dict[str, str | None]]:
         if not group.startswith("abp."):
             continue
         for point in sorted(installed.select(group=group), key=attrgetter("name")):
-            plugin: dict[str, str | None] = {
-                "group": group,
-                "name": point.name,
-                "distribution": None,
-                "version": None,
-            }
-            if point.dist:
-                plugin |= {"distribution": point.dist.name, "version": point.dist.version}
-            plugins.append(plugin)
+            distribution = point.dist
+            assert distribution is not None, "points that are found have one"
+            plugins.append(
+                {
+                    "group": group,
+                    "name": point.name,
+                    "distribution": distribution.name,
+                    "version": distribution.version,
+                }
+            )
     return plugins
 
 

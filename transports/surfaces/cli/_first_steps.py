@@ -107,9 +107,7 @@ async def _repeat_two_calls(app: Session, megabytes: int, results: list[Result])
 async def _make_all_calls(app: Session, samples: Path, megabytes: int, results: list[Result]) -> None:
     from importlib.metadata import metadata  # late: it takes 20 ms to load
 
-    readme = str(metadata("abp-transports").json.get("description", ""))
-    if not readme:
-        readme = (samples / "notes.md").read_text(encoding="utf-8")
+    readme = str(metadata("abp-transports").json["description"])
     sales = (samples / "sales.csv").read_text(encoding="utf-8")
 
     async def step(capability: str, params: Mapping[str, object]) -> Any:

@@ -166,10 +166,8 @@ class Options(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _rename_documented_settings(cls, settings: object) -> object:
-        if isinstance(settings, dict):
-            return _rename_documented(settings)
-        return settings
+    def _rename_documented_settings(cls, settings: dict[str, object]) -> object:
+        return _rename_documented(settings)
 
     @model_validator(mode="after")
     def _require_complete_jwt_settings(self) -> Options:

@@ -18,7 +18,7 @@ from ...errors import UsageError
 from ...playwright._scripts import EXTENSION_PAGE
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import plain_line
-from ...protocol._strict_json import MAX_INTEGER, members_of
+from ...protocol._strict_json import MAX_INTEGER, items_of, members_of
 from ..shared._apps import App, Apps
 from ..shared._capability_tools import (
     MAX_TOOLS,
@@ -377,10 +377,8 @@ class CapabilityTool:
             return {**schema, "properties": properties}
 
         properties[self.session_argument] = {**_SESSION, "enum": list(self.sessions)}
-        required = schema.get("required")
-        if not isinstance(required, list):
-            required = []
-        return {**schema, "properties": properties, "required": [*required, self.session_argument]}
+        required = [*items_of(schema.get("required")), self.session_argument]
+        return {**schema, "properties": properties, "required": required}
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:

@@ -108,7 +108,8 @@ class App:
         self.pending_calls: list[PendingCall] = []
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        #: Set by :meth:`open`.
+        self._task: asyncio.Task[None]
 
     @property
     def is_named(self) -> bool:
@@ -152,12 +153,11 @@ class App:
     async def aclose(self) -> None:
         """Close the session, or stop opening it. An error while closing is logged, not raised."""
         self._stop.set()
-        if self._task is not None:
-            if not self._opened.done():
-                self._task.cancel()
-            await asyncio.wait((self._task,))
-            if not self._task.cancelled() and self._task.exception():
-                logger.warning("closing %s: %s", self.key, self._task.exception())
+        if not self._opened.done():
+            self._task.cancel()
+        await asyncio.wait((self._task,))
+        if not self._task.cancelled() and self._task.exception():
+            logger.warning("closing %s: %s", self.key, self._task.exception())
 
     async def on_elicitation(self, request: ElicitationRequest) -> Mapping[str, object]:
         """Let the latest pending call answer, since ABP does not identify the asking call."""

@@ -235,13 +235,6 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
     is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
     folded, rules = _fold_root(repaired)
     _remove_dangling_references(folded)
-    if not is_valid(folded):
-        # Only the names of the parameters are left, and the schemas that are valid by themselves.
-        is_complete = False
-        properties = members_of(folded["properties"])
-        valid_properties = {name: part if is_valid(part) else {} for name, part in properties.items()}
-        folded = {"type": "object", "properties": valid_properties}
-
     return ModelSchema(folded, plain_line(" ".join(rules), 600), app_names, is_complete)
 
 

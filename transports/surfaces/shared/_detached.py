@@ -25,7 +25,7 @@ from typing import NamedTuple, Self, TypeVar, cast
 from pydantic import TypeAdapter
 
 from ..._internal.database import Cursor, Transactions, Value
-from ..._internal.tasks import start_task, wait_despite_cancel
+from ..._internal.tasks import discard_unawaited, start_task, wait_despite_cancel
 from ...artifacts._base import ArtifactStore
 from ...artifacts._files import belongs_to_us, others_may_read
 from ...artifacts._ref import Scope
@@ -390,8 +390,7 @@ class DetachedCalls:
         try:
             await self.ledger.add(record)
         except BaseException as error:
-            if asyncio.iscoroutine(work):
-                work.close()
+            discard_unawaited(work)
             if isinstance(error, asyncio.CancelledError):
                 # The transaction goes on in its thread, so the record must get an end.
                 event = CallFinished(record.id, record.capability, 0.0, None, _cancelled_error(record.capability))

@@ -400,10 +400,8 @@ class EventStream:
 def _limit_unsent(transport: asyncio.WriteTransport) -> None:
     """Let the socket buffer 64 KB, as aiohttp itself does before it waits for the transport."""
     transport.set_write_buffer_limits(high=0)
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        with suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
+    with suppress(OSError):
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
 
 
 def _encode_event(event_id: int, kind: str, document: object) -> bytes:

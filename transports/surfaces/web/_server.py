@@ -202,9 +202,7 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 def _page_file(name: str, frames: str = "") -> web.StreamResponse:
     """Serve a file of the page, which may show ``frames``. Names are looked up in a listing, so none leads out."""
     folder = Path(__file__).parent / "page"
-    files: dict[str, Path] = {}
-    if folder.is_dir():
-        files = {file.name: file for file in folder.iterdir() if file.is_file()}
+    files = {file.name: file for file in folder.iterdir() if file.is_file()}
     if name not in files:
         raise RequestRefused(404, "NOT_FOUND", "not found")
     headers = {"Content-Security-Policy": _PAGE_POLICY.format(frames), "Cache-Control": "no-cache"}

@@ -72,10 +72,8 @@ class ResourceRoutes:
         except CapabilityError as error:
             raise _refusal(error) from error
 
-        contents: list[object] = []
-        match result.data:
-            case {"contents": [*items]}:
-                contents += [_content_document(result, index, item) for index, item in enumerate(items)]
+        data: Any = result.data
+        contents = [_content_document(result, index, item) for index, item in enumerate(data["contents"])]
         return json_response({"session": app.key, "uri": uri, "warnings": list(result.warnings), "contents": contents})
 
     async def watch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:

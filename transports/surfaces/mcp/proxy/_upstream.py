@@ -82,8 +82,8 @@ class ProcessServer:
             await stdin.drain()
 
     def close_input(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     @property
     def status(self) -> int:
