@@ -525,8 +525,6 @@ def _strict_schema(schema: Mapping[str, object]) -> Schema | None:
     that may be left out are nullable. Limits such as ``minLength`` are left out, since the session checks each call by
     the app's own schema. ``None`` if a model could then not say all that the app takes: objects with any members,
     references, values without a type."""
-    if "anyOf" in schema or "oneOf" in schema:
-        return None
     try:
         return _to_strict(schema, 1)
     except _NotStrict:
