@@ -130,6 +130,8 @@ async def test_gemini() -> None:
         failed: Any = await tools.answer(SimpleNamespace(id="g1", name="abp_gone", args=None))
         response = failed["functionResponse"]
         assert response["id"] == "g1" and "unknown tool" in response["response"]["error"]
+        failed = await tools.answer({"name": "abp_draw", "args": "no JSON"})
+        assert "JSON" in failed["functionResponse"]["response"]["error"]
 
 
 @each_row("made", [openai_tools, anthropic_tools, google_tools])

@@ -200,6 +200,7 @@ _Image: TypeAlias = tuple[bytes, str, tuple[int, int] | None, bool]
 IMAGES: dict[str, _Image] = {
     "whole": (_FLAT, "image/png", (60, 60), True),
     "JPEG": (_encoded("JPEG", (30, 20)), "image/jpeg", (30, 20), True),
+    "JPEG with padding": (b"\xff\xd8\xff" + _encoded("JPEG", (30, 40))[2:], "image/jpeg", (30, 40), True),
     "WebP": (_encoded("WEBP", (30, 20)), "image/webp", (30, 20), True),
     "lossless WebP": (_encoded("WEBP", (30, 20), lossless=True), "image/webp", (30, 20), True),
     "WebP with alpha": (_encoded("WEBP", (30, 20), "RGBA"), "image/webp", (30, 20), True),

@@ -143,7 +143,7 @@ async def test_refusal_of_bucket_says_what_to_correct(status: int, code: str, mo
         async with open_store("s3://bucket/prefix") as store:
             with pytest.raises(StoreUnavailable, match="AWS_REGION and the clock") as refused:
                 await store.put_bytes(b"x")
-    assert refused.value.details["reason"] == code
+    assert refused.value.details == {"store": "s3://bucket/prefix", "reason": code}
 
 
 async def test_plain_http_is_used_if_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

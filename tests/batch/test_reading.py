@@ -37,7 +37,7 @@ def test_same_jobs_are_read_from_lines_csv_and_parquet(tmp_path: Path) -> None:
     image.write_bytes(b"png")
     want = [
         Job("do", {"title": "T", "n": 1}, "ws://a/", "1", {"image": image}, 2.5, True, {"team": "blue"}),
-        Job("do", {"title": "[U"}, "memory:", carried={"team": "red"}),
+        Job("do", {"title": "[U\r\nV"}, "memory:", carried={"team": "red"}),
     ]
     lines, table, parquet = tmp_path / "jobs.jsonl", tmp_path / "jobs.csv", tmp_path / "jobs.parquet"
     spool_jobs(want, lines)
@@ -45,7 +45,7 @@ def test_same_jobs_are_read_from_lines_csv_and_parquet(tmp_path: Path) -> None:
     table.write_text(
         "id,target,capability,params,params.title,files.image,timeout,idempotent,team\r\n"
         f'1,ws://a/,do,"{{""n"": 1}}",T,{image},2.5,TRUE,blue\r\n'
-        ",,do,,[U,,,,red\r\n",
+        ',,do,,"[U\r\nV",,,,red\r\n',
         encoding="utf-8-sig",
     )
     pyarrow = pytest.importorskip("pyarrow")

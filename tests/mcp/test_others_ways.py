@@ -995,6 +995,13 @@ async def test_list_in_structured_content_of_older_protocol_stays_beside_content
             assert (await app.call("go")).data == expected
 
 
+async def test_content_that_is_also_in_structured_content_is_given_once(tmp_path: Path) -> None:
+    structured = {"content": [WORDS], "n": 1}
+    said = {"content": [WORDS], "structuredContent": structured}
+    async with connect(canned(tmp_path, results={"go": said}), store="memory:") as app:
+        assert (await app.call("go")).data == structured
+
+
 async def test_json_in_wrapped_text_is_read_like_text_block(tmp_path: Path) -> None:
     text = json.dumps({"ok": True, "shot": base64.b64encode(PNG * 20).decode()})
     said = [{"content": blocks, "structuredContent": {"result": text}} for blocks in ([], [{**WORDS, "text": text}])]

@@ -203,6 +203,19 @@ def test_named_secret_is_masked_in_any_body_format(kind: str) -> None:
     assert base64.b64encode(SECRET.encode())[:-4].decode() not in cleaned
 
 
+def test_rest_of_xml_stays_beside_a_secret() -> None:
+    body = f"<login user='bob' password = '{SECRET}'><a>b</a></login>"
+    assert clean_body(body, "text/xml", EvidenceRedactor()) == (
+        "<login user='bob' password = \"<redacted>\"><a>b</a></login>"
+    )
+
+
+def test_short_value_of_a_query_pair_is_masked_by_its_name() -> None:
+    pairs = [{"name": "sig", "value": "ab"}, {"name": "page", "value": "2"}]
+    cleaned: Any = clean_entry({"request": {"url": "http://a.test/", "queryString": pairs}}, EvidenceRedactor())
+    assert cleaned["request"]["queryString"] == [{"name": "sig", "value": "<redacted>"}, pairs[1]]
+
+
 @each_row(
     "body",
     [

@@ -185,6 +185,7 @@ def test_long_texts_are_found_with_their_types() -> None:
         (None, "<html>", "text/html"),
         ("image/png", "<svg ", "image/svg+xml"),
         ("nonsense", "%PDF-", "text/plain"),
+        (None, "<html>\ud800", "text/html"),
     ):
         assert long_texts({"a": start + text, "mimeType": declared}, 20)[0][2] == kind
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Error
 
+from tests.conftest import Connect
 from tests.support.fake_page import SECRET, FakePage
 from transports import (
     CallFinished,
@@ -81,6 +82,18 @@ async def test_app_without_page_records_only_console(tmp_path: Path) -> None:
     ref = await open_store(tmp_path).stat(kept.id)
     assert {"app", "created", "capability", "call", "evidence"} <= {*ref.source} and ref.source["call"] == "call-2"
     assert raised.value.as_dict()["evidence"] == [{"kind": "console", **ref.as_dict()}]
+
+
+async def test_refused_answer_of_caller_has_evidence_of_its_call(app_of: Connect) -> None:
+    async def ask(_: Mapping[str, object], call: Call) -> object:
+        await call.notify("log", {"text": "asking"})
+        await call.elicit("elicitation/confirm", {})
+        raise CapabilityError("cancelled by the user", code="CANCELLED")
+
+    async with app_of({"ask": ask}, evidence=Evidence(console=True), on_elicitation=lambda _: {"success": True}) as app:
+        with pytest.raises(UsageError) as raised:
+            await app.call("ask")
+    assert [*raised.value.evidence] == ["console"]
 
 
 async def at_once(events: AsyncIterator[Event]) -> AsyncIterator[Event]:

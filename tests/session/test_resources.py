@@ -32,6 +32,15 @@ async def test_resource_is_reread_after_change_of_it_or_its_parent(app_of: Conne
     assert server.reads == 4
 
 
+async def test_long_text_without_a_type_is_plain_text(app_of: Connect) -> None:
+    server = ResourceApp()
+    types: dict[str, object] = {"none": None, "empty": "", "number": 5, "markdown": "text/markdown"}
+    server.resources |= {f"note:///{name}": {"mimeType": mime_type, "text": LONG} for name, mime_type in types.items()}
+    async with app_of(server) as app:
+        results = [await app.resources.read(f"note:///{name}") for name in types]
+    assert [result.artifact().mime_type for result in results] == [*["text/plain"] * 3, "text/markdown"]
+
+
 async def test_list_capability_returns_the_page_of_its_cursor(app_of: Connect) -> None:
     async with app_of(ResourceApp()) as app:
         first = (await app.call("resources.list")).data

@@ -424,6 +424,7 @@ def test_non_utf8_value_is_hidden_like_any_other() -> None:
     assert known.mask_text(os.fsdecode(b"caf\xe9-pass-1 value-2%20%C3%BC")) == "${SECRET:BAD} ${SECRET:GOOD}"
     # In Latin-1, one ends with the first byte of é in UTF-8, and the other begins with the second.
     known.add("FIRST", "value-3 \xc3")
+    assert known.mask_text("value-3 À") == "${SECRET:FIRST}"
     known.add("SECOND", "\xa9 value-4")
     assert known.mask_text("value-3 é value-4") == "${SECRET:FIRST}${SECRET:SECOND}"
 

@@ -26,6 +26,7 @@ from tests.support.rows import each_row
 from transports import (
     CallTimeout,
     Disconnected,
+    Message,
     ProtocolError,
     TransportError,
     UsageError,
@@ -250,10 +251,12 @@ async def test_break_without_reconnection_ends_session() -> None:
         transport = WebSocketTransport(app.url, reconnect=False)
         async with connect(app.url, transport=transport, store="none:") as session:
             assert transport.server_address == ("127.0.0.1", urlsplit(app.url).port)
-            for _ in range(2):
-                with pytest.raises(Disconnected, match="; connect again"):
+            for reason in (r"x: the connection was lost \(code 1006\); connect again;", "; connect again"):
+                with pytest.raises(Disconnected, match=reason):
                     await session.call("x", idempotent=True)
             assert transport.state == "closed"
+        with pytest.raises(Disconnected, match="the connection is closed; connect again"):
+            await WebSocketTransport(app.url).request(Message("initialize", {}), timeout=1)
 
 
 @pytest.mark.fault(36)

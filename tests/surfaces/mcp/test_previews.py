@@ -200,6 +200,7 @@ async def test_text_and_pdf_previews_are_in_answer_text(serve: Serve) -> None:
         "book": file(pdf(*long), "book.pdf", "application/pdf"),
         "scan": file(pdf("", ""), "scan.pdf", "application/pdf"),
         "broken": file(b"%PDF-1.7 broken", "broken.pdf", "application/pdf"),
+        "cut": file(b"caf\xc3", "cut.txt", "text/plain"),
     }
     async with serve(giving(**contents)) as client:
 
@@ -217,6 +218,7 @@ async def test_text_and_pdf_previews_are_in_answer_text(serve: Serve) -> None:
         assert book.endswith("\n… (truncated; 6 pages in all)") and "Page 4 says" not in book
         assert "scan.pdf has 2 pages and no text in the first 2" in await text("scan")
         assert "Text of" not in await text("broken")
+        assert "cut.txt:" not in await text("cut")
 
         # all of the text of a PDF, in slices
         listed = {one["filename"]: one["id"] for one in (await called(client, "abp_artifacts"))["artifacts"]}

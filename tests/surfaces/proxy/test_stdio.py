@@ -47,6 +47,10 @@ def test_proxy_reports_missing_command(abp: CommandLine, monkeypatch: pytest.Mon
     assert both.status == 2 and "mutually exclusive" in both.err
     header = abp("proxy", "--header", "X: y", "--", "server")
     assert header.status == 2 and "--url" in header.err
+    roots = abp("proxy", "--roots", "/tmp", "--", "server")
+    assert roots.status == 2 and "--roots needs --http" in roots.err
+    both = abp("proxy", "--roots", "/tmp", "--http", "nowhere:x", "--", "server")
+    assert both.status == 2 and "--roots" not in both.err
     missing = abp("proxy", "--", "/no/such/server")
     assert missing.status == 1 and "cannot be started" in missing.err and missing.out == ""
 

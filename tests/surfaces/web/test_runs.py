@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from dataclasses import replace
@@ -47,9 +48,11 @@ async def run_id(web: Web) -> str:
 async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "june" / "files")
     ref = await store.put_bytes(b"<b>kept</b>", filename="made.html", mime_type="text/html")
-    (tmp_path / "june" / "report.json").write_text(json.dumps(
+    report = tmp_path / "june" / "report.json"
+    report.write_text(json.dumps(
         {"milliseconds": {"p50": 5.0, "p99": "x"}, "browsers": {"calls": 9, "recycled": {"memory": 2}}}
     ))  # fmt: skip
+    os.utime(report, (0, 0))
     (tmp_path / "no-run").mkdir()
     ledger = await make_run(tmp_path / "june", ref=ref)
     async with running(MemoryStore(), runs=[str(tmp_path)]) as web:
@@ -60,7 +63,11 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
         assert {s: n for s, n in run["states"].items() if n} == {"queued": 1, "leased": 1, "succeeded": 1, "failed": 1}
         assert run["codes"] == [{"code": CANARY, "name": CANARY.replace("\u202e", "�"), "jobs": 1}]
         assert (run["throughput"]["succeeded"], run["throughput"]["others"]) == ([1], [1])
-        assert run["report"]["recycled"] == {"memory": 2} and run["report"]["milliseconds"] == {"p50": 5.0}
+        assert run["report"] == {
+            "milliseconds": {"p50": 5.0},
+            "recycled": {"memory": 2},
+            "written": "1970-01-01T00:00:00.000Z",
+        }
 
         ended = (await web.get(f"{path}/jobs")).json
         assert [job["state"] for job in ended["jobs"]] == ["failed", "succeeded"] and ended["next"] is None
