@@ -128,6 +128,13 @@ async def test_hosts_take_turns_from_request_to_request(place: str) -> None:
         assert taken == [hosts[0], hosts[1], hosts[0], hosts[1], hosts[2], hosts[0]]
 
 
+async def test_every_host_of_many_gets_its_turn(place: str) -> None:
+    many = [job for n in range(200) for job in jobs(1, f"http://h{n:03}.test/")]
+    async with await filled(place, many) as ledger:
+        first, second = await ledger.lease(150, 60), await ledger.lease(150, 60)
+    assert [leased.job.target for leased in first + second] == [job.target for job in many]
+
+
 async def test_settling_a_job_frees_its_slot_in_same_transaction(place: str) -> None:
     async with await filled(place, jobs(3)) as one, open_ledger(place) as two:
         first = await one.lease(2, 60, per_host=1)

@@ -7,6 +7,7 @@ import math
 import os
 import tracemalloc
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -73,6 +74,7 @@ def test_same_jobs_are_read_from_lines_csv_and_parquet(tmp_path: Path) -> None:
         ),
         ("a.jsonl", '{"capability": "do", "timeout": -1}', "line 1: timeout must be a positive number of seconds"),
         ("a.jsonl", '{"capability": "do", "timeout": true}', "line 1: timeout must be"),
+        ("a.jsonl", '{"capability": "do", "id": true}', "line 1: id must be text"),
         ("a.jsonl", f'{{"capability": "do", "timeout": {"9" * 400}}}', "line 1: timeout must be"),
         ("a.jsonl", '{"capability": "do", "idempotent": "maybe"}', "line 1: idempotent must be true or false"),
         ("a.jsonl", '{"capability": "do", "files": {"a": 3}}', "line 1: files.a must be text"),
@@ -97,6 +99,17 @@ def test_invalid_job_is_rejected_with_its_line(tmp_path: Path, name: str, text: 
     with pytest.raises(UsageError, match=refusal) as refused:
         read(path)
     assert name in refused.value.message
+
+
+def test_cells_of_parquet_become_json(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as pq
+
+    day = datetime(2024, 1, 31, 12, 30)
+    cells = {"params.days": [day.date(), day], "params.at": day.time(), "id": 7}
+    pq.write_table(pyarrow.Table.from_pylist([{"capability": "do", **cells}]), tmp_path / "a.parquet")
+    (job,) = read(tmp_path / "a.parquet")
+    assert job.params == {"days": ["2024-01-31", "2024-01-31"], "at": "12:30:00"} and job.id == "7"
 
 
 def test_parquet_cell_without_a_value_in_python_is_rejected(tmp_path: Path) -> None:

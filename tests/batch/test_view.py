@@ -11,7 +11,7 @@ import pytest
 from tests.batch.runs import REF, both_databases, done, filled, jobs
 from transports.batch._jobs import Job, State
 from transports.batch.ledger import _reads
-from transports.batch.ledger._ledger import open_view
+from transports.batch.ledger._ledger import open_ledger, open_view
 from transports.batch.ledger._reads import FINAL, JobQuery, LedgerView
 from transports.errors import LedgerError, UsageError
 
@@ -96,6 +96,50 @@ async def test_jobs_are_filtered_by_state_code_and_text_in_pages(place: str) -> 
         await view.aclose()
 
 
+def add_ended(folder: Path, count: int) -> None:
+    """Add jobs that have ended, one a second: ``k2`` first."""
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as db:
+        ended = "round(julianday('now') * 86400 - 2440587.5 * 86400) - 100000.0 + p"
+        db.execute(
+            "WITH RECURSIVE n(p) AS (SELECT 2 UNION ALL SELECT p + 1 FROM n WHERE p < ?) INSERT INTO abp_jobs "
+            "(run, key, position, host, job, idempotent, state, finished, error_code) SELECT '', 'k' || p, p, 'h', "
+            "'{\"capability\":\"do\"}', 0, CASE WHEN p % 2 THEN 'succeeded' ELSE 'failed' END, "
+            f"{ended}, 'CODE' FROM n",
+            (count,),
+        )
+        db.commit()
+
+
+@pytest.mark.parametrize(("code", "expected"), [(None, 9000), ("CODE", 9000), ("NONE", 0)])
+async def test_pages_lead_through_a_run_longer_than_one_search(tmp_path: Path, code: str | None, expected: int) -> None:
+    async with await filled(str(tmp_path), jobs(1)):
+        add_ended(tmp_path, 9001)
+    view = open_view(tmp_path)
+    found: list[str] = []
+    after: str | None = None
+    while True:
+        page = await view.jobs(JobQuery(FINAL, code, after=after, limit=1999))
+        found += [row.key for row in page.rows]
+        after = page.next
+        if after is None:
+            break
+    await view.aclose()
+    assert found == [f"k{number}" for number in range(9001, 1, -1)][:expected]
+
+
+# The last of 102 jobs, a failed one, doubles the step after the others are counted.
+@pytest.mark.parametrize(("count", "step"), [(101, 1), (102, 2), (9001, 128)])
+async def test_ends_of_a_long_run_are_counted_in_at_most_100_intervals(tmp_path: Path, count: int, step: int) -> None:
+    async with await filled(str(tmp_path), jobs(1)):
+        add_ended(tmp_path, count)
+    view = open_view(tmp_path)
+    overview = await view.overview()
+    await view.aclose()
+    both = [sum(counts) for counts in zip(overview.succeeded, overview.others, strict=True)]
+    assert overview.step == step and {*both[:-1]} == {step} and len(both) <= 100
+    assert (sum(overview.succeeded), sum(overview.others)) == ((count - 1) // 2, count // 2)
+
+
 @pytest.mark.slow
 async def test_run_view_query_cost_is_independent_of_run_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,16 +151,7 @@ async def test_run_view_query_cost_is_independent_of_run_length(
         folder = tmp_path / str(count)
         async with await filled(str(folder), jobs(1)):
             pass
-        with closing(sqlite3.connect(folder / "ledger.sqlite")) as db:
-            ended = "julianday('now') * 86400 - 2440587.5 * 86400 - 100000.0 + p"
-            db.execute(
-                "WITH RECURSIVE n(p) AS (SELECT 2 UNION ALL SELECT p + 1 FROM n WHERE p < ?) INSERT INTO abp_jobs "
-                "(run, key, position, host, job, idempotent, state, finished, error_code) SELECT '', 'k' || p, p, 'h', "
-                "'{\"capability\":\"do\"}', 0, CASE WHEN p % 2 THEN 'succeeded' ELSE 'failed' END, "
-                f"{ended}, 'CODE' FROM n",
-                (count,),
-            )
-            db.commit()
+        add_ended(folder, count)
         view = open_view(folder)
         await view.overview()
         passed = 0
@@ -161,6 +196,9 @@ async def test_run_view_is_read_only_and_explains_errors(tmp_path: Path) -> None
         await view.aclose()
         db.execute("UPDATE abp_runs SET value = '1' WHERE name = 'schema'")
         db.commit()
+    with pytest.raises(LedgerError, match="version 1 and not 4; name another folder"):
+        async with open_ledger(str(tmp_path / "run")):
+            pass
     view = open_view(tmp_path / "run")
     with pytest.raises(LedgerError, match="version 1 and not 4"):
         await view.overview()

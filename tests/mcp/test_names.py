@@ -14,6 +14,7 @@ from tests.support.mcp_over_http import tableau_server
 from tests.support.mcp_servers.tableau import PDF, VIEW
 from tests.support.rows import each_row
 from transports import UsageError, WebSocketTransport, connect
+from transports.errors import ConnectFailed
 from transports.mcp._servers import HttpServer, StdioServer, parse_server
 from transports.mcp._transport import MCPTransport
 from transports.sync import connect as connect_blocking
@@ -122,6 +123,25 @@ def test_options_not_matching_mcp_target_are_rejected() -> None:
     assert isinstance(connect("mcp+http://h/", transport="mcp", store="none:").transport, MCPTransport)
     with pytest.raises(UsageError, match="auth="):
         MCPTransport("mcp+stdio:x", auth=object())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="'http://h/' is not an MCP server"):
+        MCPTransport("http://h/")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("ALL_PROXY", "ftp://user:s3cret@127.0.0.1:1", "the address of a proxy is not valid; correct HTTP_PROXY"),
+        ("SSL_CERT_FILE", "/nonexistent.pem", "No such file or directory; correct .* SSL_CERT_FILE"),
+    ],
+)
+async def test_unusable_proxy_or_certificate_of_environment_is_named(
+    name: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConnectFailed, match=says) as failed:
+        async with connect("mcp+http://127.0.0.1:1/mcp", store="none:"):
+            pass
+    assert "s3cret" not in str(failed.value)
 
 
 @pytest.mark.load

@@ -244,7 +244,7 @@ def _parse_id(fields: Mapping[str, object]) -> str | None:
     job_id = fields.get("id")
     if job_id is None:
         return None
-    if isinstance(job_id, int):
+    if isinstance(job_id, int) and not isinstance(job_id, bool):
         return str(job_id)
     return _require_text("id", job_id)
 
