@@ -17,7 +17,7 @@ from tests.support.slow import slow_but
 from transports import Evidence, connect
 from transports._internal.masking import KNOWN_SECRETS
 from transports.artifacts import Scope, open_store
-from transports.errors import ABPError, UsageError
+from transports.errors import ABPError, CapabilityError, UsageError
 from transports.playwright._diagnosis import PageProblems, not_abp
 from transports.protocol._plain_text import origin_of
 from transports.session._app_tables import AppTables
@@ -169,6 +169,21 @@ async def test_server_user_sees_no_path_in_errors(folder: Path) -> None:
         with pytest.raises(UsageError) as error:
             await connect("page", config="team.toml", store=store)
         assert ("hidden.js" in json.dumps(error.value.as_dict())) is shown
+
+
+async def test_permission_that_the_app_requires_is_no_request_to_sign_in(folder: Path) -> None:
+    error = {"code": "PERMISSION_REQUIRED", "message": "ask Bob for the key", "details": {"who": "Bob"}}
+    store = open_store("memory:").scoped(Scope(user="ann"))
+    async with socket_app(lambda _: {"success": False, "error": error}) as address:
+        entry = f'[apps.crm]\nurl = "ws://{address}/abp"\nusers = ["ann"]\n'
+        (folder / "team.toml").write_text(entry)
+        async with connect("crm", config="team.toml", store=store) as app:
+            with pytest.raises(CapabilityError, match=r"^key\.show: ask Bob for the key") as refused:
+                await app.call("key.show")
+            assert refused.value.details == {"who": "Bob"}
+        (folder / "team.toml").write_text(f'{entry}storage_state = "no.json"\n')
+        with pytest.raises(UsageError, match="crm is not signed in; the operator signs in once with `abp login crm`"):
+            connect("crm", config="team.toml", store=store)
 
 
 def test_login_page_error_names_command_for_its_app() -> None:

@@ -32,6 +32,7 @@ from ..errors import (
     BinaryError,
     CallTimeout,
     Disconnected,
+    NotAbpApp,
     OutcomeUnknown,
     ProfileInUse,
     TransportError,
@@ -267,14 +268,12 @@ _USER_MESSAGES: Sequence[tuple[type[ABPError], str]] = (
 def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str | None:
     """Return what a user gets instead of the error's own message. ``None`` keeps that: it reveals nothing of how the
     app is reached. ``settings`` is true while the app's settings are used: a mistake in them is the operator's."""
-    if error.code == "PERMISSION_REQUIRED":
-        if isinstance(error, UsageError):
-            return None
+    if isinstance(error, NotAbpApp) and error.code == "PERMISSION_REQUIRED":
         return f"{name} asks to sign in: the operator does that with `abp login {name}`"
     if isinstance(error, CallTimeout) and error.message.startswith("no answer"):
         # The kit's own text, which names the timeout to raise.
         return None
-    if isinstance(error, UsageError) and settings and error.code != "LIMIT_REACHED":
+    if isinstance(error, UsageError) and settings and error.code not in ("LIMIT_REACHED", "PERMISSION_REQUIRED"):
         return f"{name}: its entry in the settings cannot be used; {_OPERATOR}"
     for kind, words in _USER_MESSAGES:
         if isinstance(error, kind):
@@ -291,9 +290,6 @@ class Guarded(WrappedTransport):
         self._guard = guard
         self._store: ArtifactStore | None = None
         self._counted = False
-
-    def mask_error(self, error: ABPError) -> ABPError:
-        return self._guard.mask_error(error)
 
     def use_store(self, store: ArtifactStore) -> None:
         self._store = store
