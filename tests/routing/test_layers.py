@@ -361,6 +361,9 @@ async def test_json_in_text_block_is_routed(store: LocalStore) -> None:
     structured = {"content": [], "structuredContent": inner}
     routed = await Router(store, policy=TABLEAU).route(structured, capability="download_workbook")
     assert await store.get(routed.artifacts["structuredContent.content"].id) == SMALL
+    wrapped = {"content": [], "structuredContent": {"result": json.dumps(inner)}}  # as SDKs send a text
+    routed = await Router(store, policy=TABLEAU).route(wrapped, capability="download_workbook")
+    assert await store.get(routed.artifacts["structuredContent.result.content"].id) == SMALL
 
 
 # --- heuristics -------------------------------------------------------------------------------------------------------

@@ -174,12 +174,10 @@ class Owner:
         """Without an owner yet, do nothing."""
         if self._loop is None:
             return
-        try:
+        # No loop runs in a forked process that has started none.
+        with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
                 return
-        except RuntimeError:
-            # No loop runs, as in a forked process that has started none.
-            pass
 
         if os.getpid() != self._pid:
             raise UsageError(

@@ -29,7 +29,6 @@ from ..errors import (
     PageCrashed,
     ProtocolError,
     TransportError,
-    UsageError,
     first_line,
     no_answer,
 )
@@ -244,8 +243,7 @@ class Agent(ABC):
 
     @property
     def cdp(self) -> DevTools:
-        if self.channel.cdp is None:
-            raise UsageError("this browser has no CDP; use a Chromium")
+        assert self.channel.cdp is not None  # its users look before
         return self.channel.cdp
 
     @abstractmethod

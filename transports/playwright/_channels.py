@@ -136,8 +136,7 @@ class CdpChannel(Channel):
         await evaluate(self.cdp, expression)
 
     async def find_agent(self) -> PageObject | None:
-        if self.agent is None:
-            await self.ping()
+        await self.ping()
         return self.agent
 
     async def ping(self) -> None:
@@ -263,10 +262,9 @@ class PlaywrightChannel(Channel):
         self.agent = PageObject(handle) if is_agent is True else None
 
     async def find_agent(self) -> PageObject | None:
-        if self.agent is None:
-            await self.set_agent(
-                await self._world.evaluate_handle("args => globalThis[args[0]]?.(args[1])", [self._place, self._key])
-            )
+        await self.set_agent(
+            await self._world.evaluate_handle("args => globalThis[args[0]]?.(args[1])", [self._place, self._key])
+        )
         return self.agent
 
     async def ping(self) -> None:

@@ -416,8 +416,7 @@ class CdpDownloads:
             return
         folder, end = self._cancelled.pop(guid)
         _remove_written(guid, folder)
-        if not end.done():
-            end.set_result(None)
+        end.set_result(None)
         self._stop_when_ended()
 
     async def _send_command(self, method: str, params: dict[str, object], *, timeout: float) -> None:

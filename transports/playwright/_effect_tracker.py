@@ -194,7 +194,7 @@ class ExpectedEffect:
     until: float
     is_late: bool
     is_counted: bool
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle = field(init=False)
 
     @property
     def is_navigation(self) -> bool:
@@ -521,8 +521,7 @@ class EffectTracker:
         if expected in self._expected:
             self._expected.remove(expected)
         expected.call.expected.discard(expected)
-        if expected.timer is not None:
-            expected.timer.cancel()
+        expected.timer.cancel()
         if not expected.begun.done():
             expected.begun.set_result(None)
 

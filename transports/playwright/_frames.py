@@ -364,8 +364,7 @@ class FrameAgent(Agent):
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def mark_gone(self) -> None:
-        if not self._gone.done():
-            self._gone.set_result(None)
+        self._gone.set_result(None)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         """Raises :class:`~transports.errors.ContextLost` with ``sent=False`` if the work never reached the document."""

@@ -288,7 +288,7 @@ class Guarded(WrappedTransport):
     def __init__(self, wrapped: Transport, guard: Guard) -> None:
         super().__init__(wrapped)
         self._guard = guard
-        self._store: ArtifactStore | None = None
+        self._store: ArtifactStore
         self._counted = False
 
     def use_store(self, store: ArtifactStore) -> None:
@@ -328,8 +328,7 @@ class Guarded(WrappedTransport):
             values = await guard.secrets.values(placeholders(value), receiver)
             resolved_settings[key] = fill_placeholders(value, values)
         self.wrapped = guard.make(resolved_settings)
-        if self._store is not None:
-            self.use_store(self._store)
+        self.use_store(self._store)
 
     async def aclose(self) -> None:
         if self._counted:
