@@ -128,6 +128,11 @@ async def test_view_isolation_is_enforced_both_ways(app: Session) -> None:
         assert (await rpc("ping", {}))["result"] == {} and view.requests == requests
         fetched = await view.frame.evaluate("fetch('https://a.example/').then((r) => r.status, String)")
         assert "Failed to fetch" in fetched and any("connect-src" in text for text in view.violations)
+        note = {"type": "resource", "resource": {"uri": "file:///note.txt", "mimeType": "text/plain", "text": "abc"}}
+        assert (await rpc("ui/download-file", {"contents": [note]}))["result"] == {}
+        assert [file.filename for file in view.files] == ["note.txt"]
+        shown = view._repr_html_()  # as notebooks show it
+        assert "ui://views/board.html" in shown and "files of the view" in shown and "note.txt" in shown
 
 
 async def test_view_requests_follow_users_decisions(app: Session) -> None:

@@ -401,9 +401,8 @@ class _Picture:
         """Raises :class:`~transports.errors.UsageError` if the page, or a later document, cannot be opened."""
         await page.set_viewport_size(self._viewport({"width": 1280, "height": 800}))
         try:
-            await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
-        except PlaywrightTimeout:
-            raise  # _map_errors() has the message
+            # No limit: the caller limits the whole.
+            await page.goto(url, wait_until="load", timeout=0)
         except Error as error:
             reason = explain_load_failure(str(error), url)
             if "ERR_SOCKS_CONNECTION" in error.message and network is not None:
