@@ -95,6 +95,21 @@ def branch(*names: str) -> dict[str, object]:
 
 
 @each_row(
+    ("member", "strict"),
+    [
+        ({"anyOf": [branch("x"), branch("y"), {"type": "null"}]}, True),
+        ({"oneOf": [branch("x"), {**branch("x", "y"), "required": ["x"]}]}, False),
+        ({"oneOf": [branch("x"), {**branch("y"), "required": None}]}, False),
+        ({**branch("x"), "required": ["x", "elsewhere"]}, False),
+        ({**branch("x"), "additionalProperties": {"type": "string"}}, False),
+    ],
+)
+def test_strict_schema_says_all_that_the_app_takes(member: dict[str, object], strict: bool) -> None:
+    schema: dict[str, object] = {"type": "object", "properties": {"a": member}, "required": ["a"]}
+    assert tool_of(schema, strict=True).strict is strict
+
+
+@each_row(
     ("schema", "properties", "required", "rule"),
     [
         (

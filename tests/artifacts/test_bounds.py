@@ -158,6 +158,33 @@ async def test_leftovers_are_collected_every_60th_sweep(monkeypatch: pytest.Monk
     assert done == ["gc", *["retention"] * 59, "gc", "retention"]
 
 
+async def test_failed_sweep_is_reported_once_and_does_not_stop_the_next(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = LocalStore(root, retention=Retention.only(ttl_seconds=0.001))
+    await store.put_bytes(b"x")
+    away = root.with_name("away")
+    root.rename(away)
+    root.write_bytes(b"no folder")
+    sweeps = 0
+    enough = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        nonlocal sweeps
+        sweeps += 1
+        if sweeps == 3:
+            root.unlink()
+            away.rename(root)
+        if sweeps == 4:
+            enough.set()
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(15), sweeping(store, sleep=sleep):
+        await enough.wait()
+    assert ["cannot be swept" in message for message in caplog.messages] == [True]
+    assert visible(root) == []
+
+
 @pytest.mark.parametrize(("seconds", "removed"), [(3600.0, False), (3600.5, True)])
 async def test_staged_file_of_dead_writer_is_kept_for_an_hour(
     root: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, removed: bool

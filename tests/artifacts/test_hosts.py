@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rows import each_row
 from transports import BinaryData, MemoryTransport, Router, connect
 from transports.artifacts import (
     ArtifactRef,
@@ -434,6 +435,39 @@ async def test_host_ref_keeps_extra_facts_in_source() -> None:
     host = StoreForHost(MemoryStore(), SmallRef)
     ref = await host.put_bytes(PDF, namespace="tool", scope=Owner(session_id="s"))
     assert ref.source["scope"] == {"session": "s"} and ref.source["namespace"] == "tool"
+
+
+class TinyRef:
+    """Without a place for other facts."""
+
+    def __init__(self, id: str, filename: str) -> None:
+        self.id = id
+        self.filename = filename
+
+
+def late_ref(id: str, scope: NotYetKnown = None, source: object = None) -> SimpleNamespace:  # type: ignore[name-defined]  # noqa: F821
+    return SimpleNamespace(id=id, scope=scope, source=source)
+
+
+@each_row("reference", [dict, TinyRef, late_ref])
+async def test_reference_may_be_any_function_of_keywords(reference: Callable[..., Any]) -> None:
+    host: StoreForHost[Any] = StoreForHost(MemoryStore(), reference)
+    made = await host.put_bytes(PDF, filename="a.pdf", scope={"session_id": "s"}, meta={"n": 1})
+    facts = made if isinstance(made, dict) else vars(made)
+    assert await host.get(facts["id"]) == PDF and facts.get("filename", "a.pdf") == "a.pdf"
+    if reference is not TinyRef:
+        assert facts["source"]["n"] == 1 and facts["scope"].session_id == "s"
+
+
+async def test_artifact_that_the_host_has_removed_is_unknown() -> None:
+    host = FiveMethods()
+    store = discover_store(host)
+    assert store is not None
+    ref = await store.put_bytes(PDF)
+    host.contents.clear()
+    with pytest.raises(ArtifactNotFound):
+        await store.stat(ref.id)
+    assert await store.list() == [] and not await store.exists(ref.id)
 
 
 async def test_session_writes_into_store_given_to_host() -> None:

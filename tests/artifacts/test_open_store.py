@@ -41,11 +41,24 @@ def test_open_store_defaults_and_rejections(monkeypatch: pytest.MonkeyPatch, tmp
     secret = "hunter2"
     for bad in (
         *(f"s3://user:{secret}@bucket/x?sig={secret}", "s3://", "s3://bucket/x?sig=1", "s3://bucket/a/../b", "s4://b"),
-        *("ftp:x", "file:relative", "file://host/x", "file:///x?y", "", "a\0b", "none:x", "memory:x"),
+        *(
+            "ftp:x",
+            "file:relative",
+            "file://host/x",
+            "file:///x?y",
+            "",
+            "a\0b",
+            "none:x",
+            "memory:x",
+            "s3://[",
+            "file://[",
+        ),
     ):
         with pytest.raises(UsageError, match=r"file:///.*none:") as caught:
             open_store(bad)
         assert secret not in caught.value.message
+    with pytest.raises(UsageError, match=r"max_bytes must not be negative \(it is -1\)"):
+        open_store("memory:", max_bytes=-1)
     assert list(tmp_path.iterdir()) == []
 
 

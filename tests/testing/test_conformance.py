@@ -287,6 +287,11 @@ def schema_of(**properties: Mapping[str, object]) -> dict[str, object]:
         (schema_of(a={"type": "array", "items": {"type": "boolean"}, "minItems": 2}), {"a": [False, False]}),
         (schema_of(a={"type": "array", "maxItems": 0}, b={"type": "null"}), {"a": [], "b": None}),
         (
+            schema_of(a={}, b={"minimum": 3}, c={"properties": {}}, d={"items": {}}),
+            {"a": "abp", "b": 3, "c": {}, "d": ["abp"]},
+        ),
+        ({**OBJECT, "required": ["a"], "properties": {"a": True}}, {"a": "abp"}),
+        (
             {**OBJECT, "oneOf": [{"required": ["a"]}, {"required": ["b"]}], "properties": {"a": {}, "b": {}}},
             {"a": "abp"},
         ),
@@ -321,6 +326,12 @@ def test_generated_binary_parameters_are_small_files() -> None:
     [
         {"type": "array"},
         schema_of(a=False),  # type: ignore[arg-type]
+        schema_of(a={"anyOf": []}),
+        schema_of(a={"type": "array", "minItems": "x"}),
+        schema_of(a={"type": "string", "minLength": None}),
+        schema_of(a={"type": "string", "format": ["date"]}),
+        schema_of(a={"type": "integer", "minimum": "x"}),
+        schema_of(a={"type": "number", "multipleOf": 5e-324}),
         schema_of(a={"type": "string", "pattern": "^only-this-7$"}),
         schema_of(a={"type": "string", "pattern": "(?=x)x"}),
         schema_of(a={"$ref": "https://example.org/schema"}),

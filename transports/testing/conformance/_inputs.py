@@ -65,7 +65,11 @@ def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, 
     if examples:
         candidates = copy.deepcopy(examples[:5])
     elif schema:
-        candidates = [_Sampler(schema).sample(schema, "object")]
+        try:
+            candidates = [_Sampler(schema).sample(schema, "object")]
+        except (TypeError, ValueError, OverflowError):
+            # Of a keyword whose value has another type; the check schema.valid names it.
+            raise CannotGenerate("its inputSchema is not valid") from None
 
     valid: list[dict[str, object]] = []
     for params in candidates:
