@@ -119,8 +119,21 @@ async def test_requests_not_for_this_server_are_rejected(tmp_path: Path) -> None
             ({"mcp-session-id": "x"}, 404),
         ):
             assert (await http.post(url, json=PING, headers={**own, **headers})).status_code == status, headers
-        bad = await http.post(url, content=b"{", headers={**own, "Content-Type": "application/json"})
+        json_headers = {**own, "Content-Type": "application/json"}
+        bad = await http.post(url, content=b"{", headers=json_headers)
         assert bad.status_code == 400 and bad.json()["error"]["code"] == -32700
+        deep = await http.post(
+            url, content=b"[" * 601 + b"]" * 601, headers={**own, "Content-Type": "application/json"}
+        )
+        assert deep.status_code == 413 and deep.json()["error"]["data"]["code"] == "TOO_LARGE"
+        assert (await http.get(url, headers=own)).status_code == 400  # without a handshake
+        assert (await http.get(url, headers={**own, "MCP-Protocol-Version": "2026-07-28"})).status_code == 405
+
+
+async def test_server_that_cannot_start_is_a_bad_gateway(tmp_path: Path) -> None:
+    async with served(tmp_path, server_of(["/no/such/server"])) as url, httpx.AsyncClient() as http:
+        refused = await http.post(url, json=HELLO_LINE, headers={"Authorization": f"Bearer {ANN}"})
+    assert refused.status_code == 502 and "cannot be started" in refused.json()["error"]["message"]
 
 
 @pytest.mark.load
@@ -237,6 +250,37 @@ async def test_response_to_a_cancelled_request_ends(tmp_path: Path) -> None:
             assert (await http.post(url, json=cancelled)).status_code == 202
             assert await response.aread() == b""
         assert "result" in (await http.post(url, json=PING)).text
+
+
+@pytest.mark.load
+async def test_messages_of_no_request_wait_for_a_listener(tmp_path: Path) -> None:
+    note = '{"jsonrpc":"2.0","method":"notifications/message","params":{"data":%d}}'
+    answer = '{"jsonrpc":"2.0","id":@id,"result":{}}'
+    async with served(tmp_path, PLAIN) as url, session_of(url) as http, asyncio.timeout(10):
+        await http.post(url, json=raw_call(1, answer, note % 1))
+        async with http.stream("GET", url) as first:
+            lines = first.aiter_lines()
+            begun = [await anext(lines) for _ in range(4)]
+            assert begun == [": listening", "", "event: message", f"data: {note % 1}"]
+            await http.post(url, json=raw_call(2, note % 2, answer))
+            async with http.stream("GET", url):
+                # The second listener has replaced the first.
+                assert [line async for line in lines] == ["", "event: message", f"data: {note % 2}", ""]
+
+
+@pytest.mark.load
+async def test_disconnected_client_of_a_shared_server_cancels_its_request(tmp_path: Path) -> None:
+    headers = {"Authorization": f"Bearer {ANN}", "MCP-Protocol-Version": "2026-07-28"}
+    seen = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "seen"}}
+    async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(headers=headers, timeout=60) as http:
+        with pytest.raises(httpx.ReadTimeout):
+            await http.post(url, json=raw_call(1), timeout=0.3)
+
+        async def is_cancelled() -> bool:
+            (message,) = events_of((await http.post(url, json=seen)).text)
+            return "notifications/cancelled" in message["result"]
+
+        await eventually(is_cancelled)
 
 
 def is_server(process: psutil.Process) -> bool:

@@ -17,7 +17,8 @@ import pytest
 from tests.support.relayed import Client, relayed
 from tests.support.rows import each_row
 from transports.artifacts import Retention, open_store
-from transports.surfaces.mcp.proxy._stats import read_log, table_rows
+from transports.errors import StoreError
+from transports.surfaces.mcp.proxy._stats import Count, Size, Stats, read_log, table_rows
 
 pytestmark = [pytest.mark.load, pytest.mark.asyncio(loop_scope="module")]
 
@@ -325,6 +326,42 @@ async def test_artifacts_and_files_below_roots_are_passed_as_arguments(tmp_path:
         assert heads["text"] == [ref.uri]
 
 
+async def test_changed_or_odd_roots_of_the_client(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(name)
+    before, after = ((tmp_path / name).as_uri() for name in ("before", "after"))
+    path = str(tmp_path / "after" / "a.txt")
+    async with relayed(tmp_path) as client:
+
+        async def is_sent() -> bool:
+            (head,) = (await client.call("take", file=path))["structuredContent"]["heads"]["file"]
+            return bool(head != path)
+
+        async def change(*roots: Any) -> None:
+            client.roots = [*roots]
+            client.send({"method": "notifications/roots/list_changed"})
+
+        client.roots = [before]
+        assert not await is_sent()
+        client.roots = [after]
+        assert not await is_sent()  # the client has not said that they changed
+        await change("file://[", "file://elsewhere/x", "no/path", "file:///a%00", after)
+        assert await is_sent()
+        await change(5)
+        assert not await is_sent()
+
+        # A change while the client is asked.
+        client.answers_roots = False
+        await change(before)
+        asked = len(client.questions)
+        sending = asyncio.ensure_future(is_sent())
+        await client.until(lambda: len(client.questions) > asked)
+        client.answers_roots = True
+        await change(after)
+        assert await sending
+
+
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
@@ -404,3 +441,28 @@ async def test_bytes_and_images_are_counted_per_tool(tmp_path: Path) -> None:
     headings, row = table_rows(read_log(log))
     assert "pictures to the model" in headings
     assert row == ("large", "give", *(f"{number:,}" for number in astuple(counted)))
+
+
+async def test_activity_log_begins_anew_at_its_limit_and_keeps_the_last_one(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b"x" * (4 << 20) + b"\n")  # a line that was cut off, for example
+    stats = Stats("s", log)
+    for _ in range(2):
+        stats.count("t", Size(1), Size(2), 3)
+        stats.flush()
+    assert 0 < log.stat().st_size < 1000
+    assert read_log(log)["s"]["t"] == Count(2, 2, 0, 4, 0, 6)
+
+
+async def test_activity_log_that_cannot_be_written_ends_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stats = Stats("s", tmp_path)  # a folder
+    for number in range(1002):
+        stats.count(f"t{number}", Size(1), Size(1), 0)
+        stats.flush()
+    (record,) = caplog.records
+    assert "cannot be written" in record.getMessage()
+    assert len(stats.tools) == 1001 and stats.tools["(others)"].calls == 2
+    with pytest.raises(StoreError, match="cannot be read"):
+        read_log(tmp_path)

@@ -270,6 +270,27 @@ async def test_http_proxy_sends_only_files_in_operator_and_client_roots(
         assert is_sent or received["result"]["got"] == path
 
 
+async def test_clients_without_handshake_share_the_tools_of_their_user(tmp_path: Path) -> None:
+    async def call(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        if message["params"]["arguments"].get("file", "").startswith("data:"):
+            text = f"data: {json.dumps(answer(message, {'content': ['sent']}))}\n\n"
+            return web.Response(text=text, content_type="text/event-stream")
+        return web.json_response(answer(message, {"content": [LARGE_IMAGE]}))
+
+    meta = {"io.modelcontextprotocol/protocolVersion": NEW}
+    async with upstream(call, [FILE_TOOL]) as server, over_http(server, tmp_path) as client:
+        del client.headers["Mcp-Session-Id"]
+        client.headers["MCP-Protocol-Version"] = NEW
+        await client.post("tools/list", _meta=meta)
+        (message,) = await client.call()
+        uri = message["result"]["content"][0]["uri"]
+        (read,) = messages_of(await client.post("resources/read", uri=uri, _meta=meta))
+        assert read["result"]["resultType"] == "complete" and read["result"]["contents"][0]["uri"] == uri
+        assert [message["result"] for message in await client.call("up", file=uri)] == [{"content": ["sent"]}]
+        (refused,) = await client.call("up", 7, file=f"{uri}-gone")
+        assert refused["id"] == 7 and refused["error"]["data"]["code"] == "ARTIFACT_NOT_FOUND"
+
+
 # --- odd answers ------------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +337,12 @@ async def test_broken_stream_becomes_request_error(tmp_path: Path) -> None:
     async with upstream(broken_stream) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         assert "error" in await client.answer(client.ask("tools/call", name="t"))
         assert client.other[0]["method"] == "notifications/message"
+
+
+async def test_http_client_gets_what_came_of_a_broken_stream(tmp_path: Path) -> None:
+    async with upstream(broken_stream) as server, over_http(server, tmp_path) as client:
+        (note,) = await client.call()
+    assert note["method"] == "notifications/message"
 
 
 async def test_malformed_tool_list_is_passed_through(tmp_path: Path) -> None:
