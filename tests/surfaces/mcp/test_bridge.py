@@ -246,6 +246,7 @@ async def test_bridge_error_names_next_step(serve: Serve) -> None:
         # a model cannot start programs
         ("abp_connect", {"url": "mcp+stdio:rm -rf /"}, "correct the argument url and call again"),
         ("abp_connect", {"url": "mcp:/etc/mcp.json#x"}, "correct the argument url and call again"),
+        ("abp_connect", {"name": "gone"}, "correct the argument name and call again"),
         ("abp_result", {"call": "gone"}, "abp_status lists the calls"),
         ("abp_cancel", {"call": "gone"}, "abp_status lists the calls"),
         ("abp_read_artifact", {"id": "gone_000000000000"}, "abp_artifacts lists the artifacts"),

@@ -16,7 +16,7 @@ from tests.support.mcp_clients import APP, URL, Apps, Serve, called, files_of
 def declaring() -> Apps:
     """An app that declares the parameters of a capability."""
     colours = {"type": "string", "enum": ["red", "green", "grey"]}
-    properties = {"text": {"type": "string"}, "colour": colours, "loud": {"type": "boolean"}}
+    properties = {"text": {"type": "string"}, "colour": colours, "loud": {"type": "boolean"}, "any": True}
     declared: list[dict[str, object]] = [{"name": name, "description": f"does {name}"} for name in APP]
     declared[0]["inputSchema"] = {"type": "object", "properties": properties}
     return Apps(APP, lambda handlers: NotingTransport(handlers, list=declared))
@@ -58,7 +58,9 @@ async def test_prompt_arguments_are_completed(serve: Serve) -> None:
         assert await completed(client, "capability", "", name) == list(APP)
         assert await completed(client, "capability", "TEXT", name) == ["text.shout"]
         before = {"capability": "text.shout"}
-        assert await completed(client, "parameter", "", name, **before) == ["text", "colour", "loud"]
+        assert await completed(client, "parameter", "", name, **before) == ["text", "colour", "loud", "any"]
+        assert await completed(client, "parameter", "", name, capability="gone") == []
+        assert await completed(client, "value", "", name, **before, parameter="any") == []
         assert await completed(client, "value", "g", name, **before, parameter="colour") == ["green", "grey"]
         assert await completed(client, "value", "", name, **before, parameter="loud") == ["true", "false"]
         assert await completed(client, "value", "", name, **before, parameter="text") == []

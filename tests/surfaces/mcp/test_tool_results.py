@@ -351,6 +351,11 @@ async def test_text_ranges_end_at_character_boundaries(serve: Serve) -> None:
         part = await client.call_tool("abp_read_artifact", {"id": uri, "offset": 1, "length": 1})
         header, content = (block.text for block in part.content)
         assert ('"encoding":"base64"' in header, '"next_offset":2' in header, content) == (True, True, "4g==")
+    latin = BinaryData.from_bytes("café".encode("latin-1"), mime_type="text/plain")
+    async with serve(giving(make=latin)) as client:
+        uri = files_of(await called(client, "abp_make"))[0]["uri"]
+        header, content = (block.text for block in (await client.call_tool("abp_read_artifact", {"id": uri})).content)
+        assert '"encoding":"base64"' in header and base64.b64decode(content) == b"caf\xe9"
 
 
 async def test_model_text_hides_control_characters_and_resource_is_exact(serve: Serve) -> None:
@@ -482,6 +487,8 @@ async def test_invalid_files_argument_is_rejected(serve: Serve) -> None:
             )
             assert "RFC 4648" in words(answer) and "the app" not in words(answer)
             assert "Next: correct the argument files" in words(answer)
+        listed = {"params": {"files": "of the app"}, "files": [{"content": "AAAA"}], "capability": "file.digest"}
+        assert (await client.call_tool("abp_call", listed)).is_error
 
 
 async def test_capability_names_do_not_clash_with_bridge_tools(serve: Serve) -> None:

@@ -122,9 +122,7 @@ async def test_requests_not_for_this_server_are_rejected(tmp_path: Path) -> None
         json_headers = {**own, "Content-Type": "application/json"}
         bad = await http.post(url, content=b"{", headers=json_headers)
         assert bad.status_code == 400 and bad.json()["error"]["code"] == -32700
-        deep = await http.post(
-            url, content=b"[" * 601 + b"]" * 601, headers={**own, "Content-Type": "application/json"}
-        )
+        deep = await http.post(url, content=b"[" * 601 + b"]" * 601, headers=json_headers)
         assert deep.status_code == 413 and deep.json()["error"]["data"]["code"] == "TOO_LARGE"
         assert (await http.get(url, headers=own)).status_code == 400  # without a handshake
         assert (await http.get(url, headers={**own, "MCP-Protocol-Version": "2026-07-28"})).status_code == 405

@@ -217,6 +217,7 @@ async def test_artifact_list_supports_filters_and_pages(web: Web) -> None:
     assert await names("?type=image/") == ["Picture.png"]
     assert await names("?session=one&q=FILE") == ["File 5.txt", "File 3.txt", "File 1.txt"]
     assert await names("?session=nobody") == [] == await names("?q=nowhere")
+    assert await names("?text=3") == ["File 3.txt"]
     seen, after, pages = [], "", 0
     while True:
         answer = (await web.get(f"/artifacts?limit=3{after}")).json

@@ -231,7 +231,31 @@ async def test_question_is_answered_over_http_once(web: Web) -> None:
         answer = {"success": True, "data": {"value": "Grace"}}
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 204
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 409
-    assert await result(web, call) == {"answer": answer}
+        assert await result(web, call) == {"answer": answer}
+        assert (await web.post(f"/calls/{call}/answer", answer)).status == 409  # it has ended
+        refused = await start(web, session, "ask")
+        await events.until("call_asked", id=refused)
+        assert (await web.post(f"/calls/{refused}/answer", {"success": False})).status == 204
+        assert await result(web, refused) == {"answer": {"success": False, "cancelled": True}}
+
+
+async def test_call_of_another_program_is_shown_and_stays_its_own(web: Web) -> None:
+    """As the bridge of ``abp mcp --gallery`` makes it: not detached, and in no ledger."""
+    session = await web.connect()
+    app = web.served.apps[session]
+    async with web.listen() as events:
+        calling = asyncio.ensure_future(app.session.call("forever", call_id="theirs"))
+        await events.until("call_started", id="theirs")
+        assert (await web.get("/calls/theirs")).json["status"] == "working"
+        refused = await web.ask("DELETE", "/calls/theirs")
+        assert (refused.status, refused.code) == (409, "NOT_SUPPORTED")
+        guest = await web.guest(session="another")
+        assert [(await guest.ask(method, "/calls/theirs")).status for method in ("GET", "DELETE")] == [404, 404]
+        calling.cancel()
+        await events.until("call_finished", id="theirs")
+    ended = await web.ask("DELETE", "/calls/theirs")
+    assert ended.status == 202 and ended.json["status"] == "cancelled"
+    assert (await web.get("/calls?limit=x")).status == 400
 
 
 # --- restarts --------------------------------------------------------------------------------------------------------

@@ -412,9 +412,6 @@ def print_error(error: ABPError, prefix: str = "") -> None:
     elif error.code == UsageError.code:
         extra_lines = str(error.details.get("refused", ""))
 
-    names_alternative = any(name in message for name in error.alternatives)
-    if error.alternatives and not names_alternative:
-        message += f"; did you mean {', '.join(error.alternatives)}?"
     message = message.removesuffix(extra_lines).rstrip()
 
     print_note(f"{message} [{error.code}]", always=True)

@@ -446,7 +446,8 @@ class User:
         """Connect a named app. Only the operator can set its options, except ``timeout``."""
         if name not in self.named:
             names = ", ".join(sorted(self.named)) or "none"
-            raise UsageError(f"unknown app {name[:100]!r}; apps to connect by name: {names}", code="NOT_FOUND")
+            message = f"unknown app {name[:100]!r}; apps to connect by name: {names}"
+            raise UsageError(message, code="NOT_FOUND", details={"argument": "name"})
         operator_options = options.keys() - {"timeout"}
         if operator_options:
             raise UsageError(f"{', '.join(sorted(operator_options))}: omit it; only the operator can set it for {name}")
