@@ -27,6 +27,7 @@ from tests.support.mcp_servers import FOLDER
 from tests.support.raw_server import hang, listening
 from transports import CapabilityError, Disconnected, ElicitationRequest, Notification, Session, UsageError, connect
 from transports.errors import ABPError, ConnectFailed, ProtocolError
+from transports.mcp._transport import OfferedResources
 from transports.routing import Result
 
 INITIALIZE = {
@@ -145,6 +146,27 @@ async def test_list_of_resources_ends_at_a_repeated_cursor_and_has_what_is_valid
     async with connect(target, store="memory:") as app:
         assert {resource.uri for resource in await app.resources.list()} >= {"x://b"}
     assert all("it is left out" in message for message in caplog.messages), caplog.messages
+
+
+async def test_views_may_read_what_any_page_or_template_of_the_server_offers() -> None:
+    pages: dict[tuple[str, str | None], Mapping[str, object]] = {
+        ("resources/list", None): {"resources": ["words", {"uri": "x://a"}, {"uri": 5}], "nextCursor": "2"},
+        ("resources/list", "2"): {"resources": [{"uri": "x://b", "name": "b"}]},
+        ("resources/templates/list", None): {
+            "resourceTemplates": [{"uriTemplate": "x://{"}, {"uriTemplate": "t://{name}"}]
+        },
+    }
+
+    async def list_page(method: str, cursor: str | None) -> Mapping[str, object]:
+        return pages[method, cursor]
+
+    offered = OfferedResources(list_page)
+    for uri in ("x://a", "x://b", "t://anything"):
+        await offered.require(uri)
+    assert await offered.entry("x://b") == {"uri": "x://b", "name": "b"} and await offered.entry("x://z") is None
+    for bad in ("x://z", "x://{", 5, "x://" + "b" * 100_000):
+        with pytest.raises(CapabilityError, match="does not offer"):
+            await offered.require(bad)
 
 
 async def test_view_uri_must_use_ui_scheme(tmp_path: Path) -> None:

@@ -232,14 +232,13 @@ class Evictor:
 
             store._write_audit("evict", id=removal.id, bytes=removal.size_bytes, reason=removal.reason)
             removals.append(removal)
-            if store.retention:
-                _notify_of_removal(store.retention, removal)
+            _notify_of_removal(store.retention, removal)
 
         return removals
 
 
-def _notify_of_removal(policy: Retention, removal: Removal) -> None:
-    if policy.on_removal is None:
+def _notify_of_removal(policy: Retention | None, removal: Removal) -> None:
+    if policy is None or policy.on_removal is None:
         return
     try:
         policy.on_removal(removal)
