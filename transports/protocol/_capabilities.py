@@ -282,7 +282,6 @@ def answered_data(payload: object, capability: str) -> object:
         and payload.get("success") is True
         and "error" not in payload
         and "cancelled" not in payload
-        and "metadata" not in payload
     ):
         return payload.get("data")
     from ._declarations import parse  # late, as they load pydantic

@@ -74,7 +74,6 @@ class Answer(Model):
     success: bool
     data: object = None
     error: ErrorInfo | None = None
-    metadata: JSONObject = Field(default_factory=dict)
     cancelled: bool = False
 
     @model_validator(mode="before")

@@ -188,7 +188,7 @@ class PageHead:
         """Parse the next bytes. ``last`` marks the end of the page; an incomplete tag there does not count."""
         if self._decoder is None:
             self._start += data
-            charset = _find_charset(self._start, self._declared_charset, last)
+            charset = _find_charset(self._start, self._declared_charset)
             if charset is None:
                 return
             data = self._start
@@ -201,13 +201,13 @@ class PageHead:
             self._tags.ended = True
 
 
-def _find_charset(start: bytes, declared: str | None, last: bool) -> str | None:
+def _find_charset(start: bytes, declared: str | None) -> str | None:
     """Return ``None`` while more bytes are needed to decide. In this order: byte order mark, header, UTF-8."""
     for bom, name in _BOMS.items():
         if start.startswith(bom):
             return name
     longest_bom = 3
-    if len(start) < longest_bom and not last:
+    if len(start) < longest_bom:
         return None
     return _codec_name(declared or "") or "utf-8"
 
