@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.rows import each_row
+from transports import Result
+from transports.artifacts import MemoryStore
 from transports.batch._jobs import Job, Outcome, State
 from transports.errors import (
     ABPError,
@@ -91,6 +93,13 @@ def test_error_says_what_became_of_job_and_whether_it_may_be_retried(
         assert (outcome.state, outcome.retryable, outcome.attempts) == (state, again, 2), (error, job)
         assert outcome.error and outcome.error_code
         assert outcome.retry_after == (error.retry_after if isinstance(error, ABPError) else None)
+
+
+async def test_files_of_a_failed_call_are_those_of_its_job() -> None:
+    ref = await MemoryStore().put_bytes(b"x")
+    error = CapabilityError("not all")
+    error.result = Result("a", {}, {"file": ref}, "memory", 1.0)
+    assert Outcome.of_error(Job("a"), error).artifacts == (ref,)
 
 
 def test_job_with_unstorable_answer_is_unknown_unless_idempotent() -> None:

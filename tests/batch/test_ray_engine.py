@@ -292,6 +292,8 @@ async def test_draining_lets_jobs_finish_and_cancelling_settles_them(bench: Benc
     bench.go_on.set()
     await bench.run(deadline=1e-6)
     assert not bench.cluster.options and await bench.states() == stopped
+    await bench.run(deadline=60)
+    assert "queued" not in await bench.states()
 
 
 async def test_cluster_run_with_local_folder_is_rejected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from transports.batch._files import (
 )
 from transports.batch._jobs import Job, job_document, parse_job
 from transports.batch.ledger._schema import Added
-from transports.errors import UsageError
+from transports.errors import LedgerError, UsageError
 from transports.protocol._strict_json import encode_json
 
 
@@ -294,3 +294,5 @@ async def test_parquet_manifest_keeps_first_1000_columns(tmp_path: Path, caplog:
     names = parquet.read_schema(path).names
     assert "f999" in names and "f1000" not in names
     assert "the first 1,000 carried fields" in caplog.text
+    with pytest.raises(LedgerError, match=r"cannot be written .*`abp batch export` writes it again"):
+        await write_parquet(manifest, tmp_path / "gone" / "manifest.parquet")

@@ -39,6 +39,7 @@ def refusal(payload: object) -> CapabilityError:
     [
         *({"success": True, "data": [1]}, {"success": True}, {"success": 1, "data": 1}, {"success": "yes", "data": 1}),
         {"success": True, "data": None, "metadata": None, "unknown": 1},
+        {"success": True, "data": 1, "metadata": 5},
         {"success": True, "data": 1, "error": {"code": "X"}},
         {"success": True, "data": 1, "cancelled": "perhaps"},
         {"success": True, "data": 1, "cancelled": True, "metadata": {"n": 1}},

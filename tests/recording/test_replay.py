@@ -328,6 +328,8 @@ async def test_unrecorded_call_error_shows_difference(recorded: Make, replayed: 
     async with recorded() as app:
         await app.call("shout", {"text": "hi", "times": [1, 2, 3]})
         await app.call("shout", {"text": "quite another"})
+        with pytest.raises(CapabilityError):
+            await app.call("refuse", {"text": "hi", "times": [1, 2, 4]})
     async with replayed() as app:
         with pytest.raises(NotRecorded) as caught:
             await app.call("shout", {"text": "hi", "times": [1, 2, 4]})
@@ -608,7 +610,7 @@ async def test_symlinked_content_folder_is_not_read(replayed: Make, file: Path) 
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (make_nothing, "No such file.*abp call --record"),
+        (make_nothing, r"\(No such file.*abp call --record"),
         (make_endless, "not a regular file"),
         (make_huge, "larger than 1,073,741,824 bytes"),
     ],

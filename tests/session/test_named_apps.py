@@ -237,12 +237,13 @@ UNREACHABLE = {
     "no adapter": 'url = "http://127.0.0.1:PORT/"\nadapter = "HIDDEN-PATH.js"',
     "a state that is none": 'url = "http://127.0.0.1:PORT/"\nstorage_state = "HIDDEN-PATH.json"',
     "no recording": 'url = "replay:PLACE/HIDDEN-PATH"',
+    "no host": 'url = "ws:///HIDDEN-PATH"',
     "no such transport": 'url = "gopher://HIDDEN-HOST/"',
 }
 
 
 #: One of each way to an app; for some of the others a process or a browser's driver is started.
-QUICK = ("refused", "no WebSocket", "no MCP server", "no page", "no adapter", "no recording")
+QUICK = ("refused", "no WebSocket", "no MCP server", "no page", "no adapter", "no recording", "no host")
 
 
 @pytest.mark.parametrize("kind", slow_but(UNREACHABLE, *QUICK))

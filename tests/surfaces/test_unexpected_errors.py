@@ -32,16 +32,21 @@ __all__ = ["serve"]
 
 
 async def refuse(params: Mapping[str, object], call: Call) -> object:
-    raise CapabilityError("no paper", details={"tray": object()})  # which has no JSON
+    tray = "half of a pair: \ud800" if "text" in params else object()  # which has no JSON
+    raise CapabilityError("no paper", details={"tray": tray})
 
 
 async def test_call_with_unserializable_outcome_is_failed() -> None:
     async with running(MemoryStore(), {"refuse": refuse}) as web, asyncio.timeout(20):
         session = (await web.post("/apps", {"url": "ws://app.test/"})).json["session"]
-        call = (await web.post(f"/apps/{session}/calls", {"capability": "refuse"})).json["id"]
-        ended = (await web.get(f"/calls/{call}?wait=15")).json
-    assert ended["status"] == "failed", ended
-    assert "the outcome cannot be shown" in ended["result"]["error"]["message"]
+        errors = []
+        for params in ({}, {"text": True}):
+            call = (await web.post(f"/apps/{session}/calls", {"capability": "refuse", "params": params})).json["id"]
+            ended = (await web.get(f"/calls/{call}?wait=15")).json
+            assert ended["status"] == "failed", ended
+            errors.append(ended["result"]["error"])
+    assert "the outcome cannot be shown" in errors[0]["message"]
+    assert errors[1]["details"] == {"tray": "half of a pair: \ud800"}
 
 
 async def ask(params: Mapping[str, object], call: Call) -> object:

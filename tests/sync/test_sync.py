@@ -514,6 +514,7 @@ def test_sync_error_advice_uses_sync_terms(app_of: App) -> None:
         advice = "the session is not open; use `with connect(…) as app` or `app = connect(…).open()`"
         assert str(caught.value).startswith(advice) and caught.value.message == advice
     closed = transports.sync.Browser()
+    assert closed.closed
     with pytest.raises(UsageError, match="connect inside `with Browser"):
         closed.restart()
 

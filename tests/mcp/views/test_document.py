@@ -78,6 +78,8 @@ def test_malformed_view_declarations_grant_nothing() -> None:
     )
     assert view.permissions == ["camera"]
     assert "csp is not an object" in view.warnings[0] and "everything" in view.warnings[1]
+    view = read({"permissions": "camera"})
+    assert view.permissions == [] and view.warnings == ["the view's permissions are not known: 'camera'"]
 
 
 LOOPBACK = """localhost http://LocalHost:3000 *.localhost ws://abp-view-0.localhost:* http://127.0.0.1:8000/path

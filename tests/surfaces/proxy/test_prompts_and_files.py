@@ -36,6 +36,8 @@ async def test_large_prompt_content_becomes_links(client: Client) -> None:
     assert link["content"]["uri"] in text["content"]["text"] and len(text["content"]["text"]) < 4000
     assert (await client.content(link["content"]["uri"])).decode() == text_of(100_000)
     assert "messages.1.content.data" in result["_meta"]["abp-transports/artifacts"]
+    stored = await client.store.stat(image["content"]["uri"].rpartition("/")[2])
+    assert stored.source["capability"] == "prompts.get"
 
 
 async def test_older_clients_get_text_instead_of_links(tmp_path: Path) -> None:

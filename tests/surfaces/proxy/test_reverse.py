@@ -441,6 +441,20 @@ async def test_non_ascii_session_id_fails_handshake(tmp_path: Path) -> None:
                 pass
 
 
+async def test_session_of_server_ends_with_the_proxy(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    async def note(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        if request.method == "DELETE":
+            ended.append(request.headers["Mcp-Session-Id"])
+        return web.Response(status=405)
+
+    async with upstream(note) as server:
+        async with relayed_to(server, tmp_path):
+            assert ended == []
+        assert ended == ["of-the-server"]
+
+
 async def test_stdio_call_cancellation_reaches_server(tmp_path: Path) -> None:
     called, cancelled = asyncio.Event(), asyncio.Event()
 
