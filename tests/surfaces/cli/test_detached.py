@@ -82,6 +82,8 @@ def test_detached_calls_are_started_listed_awaited_and_cancelled(
     assert len({one["session"] for one in abp("calls", "list", *there, "--json").document["calls"]}) == 1  # one app
     cancelled = abp("calls", "cancel", endless["id"], *there)
     assert cancelled.out == f"{endless['id']}  cancelled\n"
+    again = abp("calls", "cancel", endless["id"], *there, "--json").document
+    assert again["success"] is True and again["call"]["status"] == "cancelled"
     over = abp("calls", "wait", endless["id"], *there, "--json")
     assert over.status == 1 and over.document["error"]["code"] == "CANCELLED" and over.document["cancelled"] is True
     other = abp("call", f"{URL}?doc=1", "job.hold", "--detach", *there, "--json").document["call"]

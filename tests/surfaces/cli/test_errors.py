@@ -61,6 +61,7 @@ def test_misused_options_and_arguments_get_syntax_hints(
         ("mcp", "--http", "127.0.0.1:65536"): "--http 127.0.0.1:65536: give HOST:PORT of this machine",
         ("mcp", "--http", "127.0.0.1"): "--http 127.0.0.1: give HOST:PORT of this machine",
         ("mcp", "--http", "192.0.2.1:80"): "put a proxy with TLS before it",
+        ("serve", "--retention", "max"): "--retention max: must be KEY=VALUE, such as max_session_bytes=500MB",
         ("serve", "--port", "80000"): "'--port': Input should be less than or equal to 65535; see",
         ("artifacts", "ls"): "no such command 'ls'; did you mean 'list'?; see `abp artifacts --help`",
     }.items():

@@ -337,8 +337,7 @@ async def serve_app(
 ) -> None:
     """Serve what ``make`` returns for its URL. ``on_started`` is called with the URL, and ``running`` is open while it
     is served. A user may have ``max_sessions`` with a handshake (100 by default)."""
-    if connections is None:
-        connections = Connections()
+    connections = connections or Connections()
     with _open_socket(host, port) as listening:
         bound_port = listening.getsockname()[1]
         url = f"http://{url_host(host)}:{bound_port}{PATH}"
