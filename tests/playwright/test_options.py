@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from transports import PlaywrightTransport, UsageError, WebMcpTransport, connect
+from tests.support.rows import each_row
+from transports import Browser, PlaywrightTransport, UsageError, WebMcpTransport, connect
 from transports.playwright._scripts import read_adapter
 from transports.protocol._plain_text import origin_of
 
@@ -16,6 +18,18 @@ def test_webmcp_transport_is_chosen_by_name_for_pages_only() -> None:
     assert isinstance(connect("http://app.example/", store="none:").transport, PlaywrightTransport)
     with pytest.raises(UsageError, match="unknown transport 'webmcp' for ws://; use 'websocket'"):
         connect("ws://app.example/", transport="webmcp", store="none:")
+
+
+@each_row(
+    ("options", "message"),
+    [
+        ({"cdp_url": "http://127.0.0.1:9/", "browser_server": "ws://127.0.0.1:9/"}, "are mutually exclusive"),
+        ({"headers": {"X-Key": "value"}}, "headers= go to a browser that runs elsewhere; give cdp_url= or"),
+    ],
+)
+def test_running_browser_has_one_address_and_headers_need_one(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Browser(**options)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import socket
 import ssl
 import subprocess
 import time
@@ -298,12 +299,19 @@ def test_address_with_user_excludes_token() -> None:
 
 
 async def test_non_websocket_addresses_are_explained() -> None:
+    statuses = iter((401, 403, 404))
+
     async def refuse(connection: ServerConnection, request: object) -> Any:
-        return connection.respond(401, "no\n")
+        return connection.respond(next(statuses), "no\n")
 
     async with running(echo, process_request=refuse) as app:
-        with pytest.raises(ConnectFailed, match=r"401.*token"):
-            await connect(app.url, store="none:")
+        for advice in ("401.*give token=", "403.*give token=.*, perhaps an Origin", "404.*or does it need wss:"):
+            with pytest.raises(ConnectFailed, match=advice):
+                await connect(app.url, store="none:")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"ws://127.0.0.1:{silent.getsockname()[1]}/"
+        with pytest.raises(ConnectFailed, match=r"did not answer within 0\.1 s; is the app running"):
+            await connect(url, store="none:", timeout=0.1)
     for host in ("127.0.0.1", "localhost"):
         with pytest.raises(ConnectFailed, match=f"ws://{host}:9/: nothing listens there; start the app"):
             await connect(f"ws://{host}:9/", store="none:")

@@ -320,12 +320,10 @@ class Remote:
 
 
 def _debugger_url(version: str) -> str | None:
-    try:
+    with contextlib.suppress(ProtocolError):
         match decode_json(version):
             case {"webSocketDebuggerUrl": str(url)}:
                 return url
-    except ProtocolError:
-        pass
     return None
 
 

@@ -225,9 +225,8 @@ class PostMessageTransport(PageTransport):
     async def _no_app_error(self, http_status: int | None, timeout: float) -> NotAbpApp:
         page = self._require_agent().page
         frame = self._frame
-        app_page = f"the embedded page at {redact_url(self._target)}"
-        if frame is not None:
-            app_page += location_note(frame.url, self._target)
+        assert frame is not None
+        app_page = f"the embedded page at {redact_url(self._target)}{location_note(frame.url, self._target)}"
         if http_status:
             app_page += f" (HTTP {http_status})"
 
@@ -236,7 +235,7 @@ class PostMessageTransport(PageTransport):
             "it must include abp-embed.js, with a data-origins that allows "
             f"{self._harness_origin} (docs/embedding.md); a page with window.abp is driven without this transport",
             await read_problems(page, frame),
-            sign_in=frame is not None and await asks_to_sign_in(frame, self._target),
+            sign_in=await asks_to_sign_in(frame, self._target),
         )
 
     def _on_event(self, kind: str, payload: Any) -> None:
