@@ -187,6 +187,7 @@ def test_parameter_in_two_branches_accepts_either_type() -> None:
         ({"type": "str", "enum": []}, {}),
         ({"enum": ["a", "a", "b"]}, {"enum": ["a", "b"]}),
         ({"$ref": "#/$defs/Gone", "title": "T"}, {"title": "T"}),
+        ({"$ref": "#gone", "title": "T"}, {"title": "T"}),  # models get no anchors
         (True, {}),
         ("text", {}),
     ],

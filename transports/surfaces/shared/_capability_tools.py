@@ -249,8 +249,9 @@ def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object
 
 
 def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
-    """Follow a local reference, such as ``#/$defs/color``. Return ``None`` for any other, or if it leads nowhere."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
+    """Follow a local reference, such as ``#/$defs/color``. Return ``None`` for any other, such as ``#color``, or if it
+    leads nowhere."""
+    if not isinstance(reference, str) or reference.partition("/")[0] != "#":
         return None
     try:
         return target_of(root, reference)

@@ -316,7 +316,5 @@ def _follow_references(schema: Mapping[str, object], part: object) -> object:
         reference = part.get("$ref") if isinstance(part, dict) else None
         if not isinstance(reference, str):
             break
-        if not reference.startswith("#/"):
-            return None
         part = resolve_reference(reference, schema)
     return part
