@@ -24,8 +24,9 @@ _REPEATING = """
 ## May I call again?
 
 - `error.sent` is `False`: yes, the app never got the call.
-- `CallTimeout`, `Disconnected` or `OutcomeUnknown` otherwise: the call may have run. Look at the app first. If running
-  it twice does no harm, `idempotent=True` lets the kit repeat such calls itself.
+- `CallTimeout`, `OutcomeUnknown`, `Disconnected` or a subclass of it otherwise: the call may have run. Look at the app
+  first. With `idempotent=True` the kit repeats a call after `Disconnected`, if the transport reconnects and time is
+  left. It never repeats after `OutcomeUnknown`; after a `CallTimeout` no time is left.
 - Any other error: the app has answered, or the call was refused here. The same call may succeed if `error.retryable`,
   after `error.retry_after` seconds.
 """
@@ -59,7 +60,7 @@ _SINGLES: Mapping[str, tuple[str, str]] = {
     ),
     "CANCELLED": (
         "the call was cancelled, or a signal ended the command",
-        "call again if you did not mean it; the app may have done the work",
+        "call again if the cancellation was a mistake; the app may have done the work",
     ),
     "INSUFFICIENT_SCOPE": (
         "the token for the bridge lacks a scope",
