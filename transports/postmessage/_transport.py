@@ -416,7 +416,6 @@ class AppFrame:
         command = {
             "objectId": self._watched,
             "functionDeclaration": "function () { return document.readyState; }",
-            "returnByValue": True,
         }
         try:
             reply = await self._session.send("Runtime.callFunctionOn", command)
@@ -447,10 +446,9 @@ class AppFrame:
             return float(metrics["cssContentSize"]["height"])
 
         # The height is read in a world of its own, whose functions the app cannot replace.
-        world = await self.send("Page.createIsolatedWorld", {"frameId": self._frame_id, "worldName": "abp-transports"})
+        world = await self.send("Page.createIsolatedWorld", {"frameId": self._frame_id})
         command = {
             "expression": "document.documentElement.scrollHeight",
-            "returnByValue": True,
             "contextId": world["executionContextId"],
         }
         evaluation = await self.send("Runtime.evaluate", command)

@@ -166,7 +166,7 @@ class ReverseProxy:
 
     async def _send_upstream(self, request: Request, body: bytes) -> httpx2.Response:
         headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in self._not_sent]
-        upstream = self._client.build_request(request.method, self._server.url, headers=headers, content=body or None)
+        upstream = self._client.build_request(request.method, self._server.url, headers=headers, content=body)
         return await self._client.send(upstream, stream=True)
 
     async def _pass_response(self, response: httpx2.Response, received: _Received) -> Response:
