@@ -44,6 +44,11 @@ async def test_artifact_round_trips_with_expected_layout(store: LocalStore, root
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
+async def test_folders_above_a_store_are_made(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "a" / "b" / "store")
+    assert await store.get((await store.put_bytes(PDF)).id) == PDF
+
+
 async def test_mime_type_is_declared_then_sniffed_then_unknown(store: LocalStore) -> None:
     png = await store.put_bytes(PNG, mime_type="IMAGE/PNG; q=1", meta={"capability": "shot", "warnings": ["a"]})
     assert png.mime_type == png.source["declared_mime_type"] == png.source["sniffed_mime_type"] == "image/png"
