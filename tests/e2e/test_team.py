@@ -51,9 +51,10 @@ async def test_bridge_keeps_logins_of_two_users_separate(tmp_path: Path, monkeyp
 
     async def press_enter() -> None:
         monkeypatch.undo()
+        await pages[-1].wait_for_function("localStorage.getItem('note')")  # the person sees that it worked
 
     async def close_the_window() -> None:
-        monkeypatch.undo()
+        await press_enter()
         await pages[-1].close()
         await asyncio.Event().wait()
 
