@@ -6,7 +6,6 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.run
 READY := $(VENV)/.ready
 FUZZ := $(VENV)/.fuzz
-MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
 # Tests with browsers wait more than they compute; those of `make unit` compute.
 WORKERS ?= 5
@@ -94,14 +93,14 @@ release: $(READY)
 bench: setup
 	@$(BIN)/python -m tests.benchmarks
 
-$(FUZZ) $(MUTATE): $(VENV)/.%: $(READY) requirements/%.txt
-	@$(UV) install -q --python $(BIN)/python --require-hashes -r requirements/$*.txt
+$(FUZZ): $(READY) requirements/fuzz.txt
+	@$(UV) install -q --python $(BIN)/python --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
 # ARGS="--minutes 2 url headers" chooses.
 fuzz: $(FUZZ)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-# ARGS="--sample 0 binary" takes all of one room.
-mutate: $(MUTATE)
+# ARGS="--sample 100 protocol surfaces/mcp" chooses.
+mutate: setup
 	@$(BIN)/python -m tests.support.mutation $(ARGS)

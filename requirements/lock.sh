@@ -8,7 +8,6 @@ compile() {
 compile --group dev pyproject.toml -o requirements/dev.txt
 compile --group run pyproject.toml -c requirements/dev.txt -o requirements/run.txt
 compile --group pyproject.toml:fuzz -c requirements/dev.txt -o requirements/fuzz.txt
-compile --group pyproject.toml:mutate -c requirements/dev.txt -o requirements/mutate.txt
 echo uv | compile - -c requirements/dev.txt -o requirements/uv.txt
 compile --no-annotate --excludes requirements/penguiflow-excluded.txt requirements/penguiflow.in pyproject.toml -o requirements/penguiflow.txt
 compile --no-annotate requirements/fastmcp.in -o requirements/fastmcp.txt

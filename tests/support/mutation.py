@@ -1,267 +1,318 @@
-"""Mutation testing of the rooms that decide: ``python -m tests.support.mutation [ROOM …]`` (``make mutate``).
+"""Mutation testing: ``python -m tests.support.mutation [ROOM …]`` (``make mutate``).
 
-mutmut changes the functions of a room, one place at a time, and runs the tests of the room that reach the place: a
-change that no test notices is a gap. Numbers outside of functions, which mutmut leaves alone, are made one larger and
-one smaller here: a bound needs a case at it and a case beyond it. docs/mutation.md has the results.
+The code is changed in one place, and the tests that reach the place run until one fails. A change that no test notices
+is a gap in the tests, or makes no difference. docs/mutation.md has the results.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import copy
 import itertools
 import json
+import os
 import random
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+
+import psutil
+from coverage import CoverageData
+
+from .mutation_plugin import CHOSEN, SECONDS
 
 _ROOT = Path(__file__).parents[2]
-#: Rooms, or modules of one, and the tests that need no browser and little time.
-_ROOMS: dict[str, tuple[str, Sequence[str]]] = {
-    "protocol": (
-        "transports/protocol/*",
-        ("tests/protocol", "tests/routing/test_layers.py", "tests/routing/test_recall.py"),
-    ),
-    "redaction": (
-        "transports/_internal/redaction.py",
-        ("tests/protocol/test_redaction.py", "tests/protocol/test_secret_values.py"),
-    ),
-    "masking": (
-        "transports/_internal/masking.py",
-        ("tests/protocol/test_spellings.py", "tests/protocol/test_secret_values.py"),
-    ),
-    "routing": ("transports/routing/*", ("tests/routing",)),
-    "session": (
-        "transports/session/*",
-        ("tests/session", "tests/routing/http/test_discovery.py", "tests/routing/http/test_page_head.py", "tests/mcp"),
-    ),
-    "websocket": ("transports/websocket/*", ("tests/websocket", "tests/protocol/test_envelope.py")),
-    "http": ("transports/routing/http/*", ("tests/routing/http",)),
-    "artifacts": (
-        "transports/artifacts/*",
-        [
-            f"tests/artifacts/test_{name}.py"
-            for name in (
-                *("bounds", "contract", "durability", "export", "finding"),
-                *("local", "local_damage", "metadata", "none", "open_store", "races", "strays", "words"),
-            )
-        ],
-    ),
-}
 _COPIED = (
-    "transports",
-    "webapp_fixture",
-    "tests",
-    "docs",
-    "examples",
-    "README.md",
-    "Makefile",
-    "hatch_build.py",
-    "conftest.py",
+    *("transports", "webapp_fixture", "tests", "docs", "examples", "release", "requirements", ".github"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "VERSIONING.md", "LICENSE", "CITATION.cff"),
+    *("Makefile", "hatch_build.py", "pyproject.toml", "zensical.toml"),
 )
-#: Plugins that a run of one test after another does not need.
-_ARGUMENTS = (
-    *("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not hosts and not slow"),
-    # mutmut calls each function through another one, which tests of the number of calls and of short times notice
-    *("--ignore", "tests/session/test_small_calls.py", "--ignore", "tests/session/test_long_turns.py"),
-    *("-k", "not makes_no_per_row_call"),
-)
-_CONFIG = """
-[tool.mutmut]
-source_paths = ["transports"]
-only_mutate = [{source!r}]
-also_copy = {copied}
-pytest_add_cli_args = {arguments}
-pytest_add_cli_args_test_selection = {tests}
-do_not_mutate_patterns = ['logger\\.', 'logging\\.', '\\blog\\.info']
-do_not_mutate = {left_out}
-use_git_change_detection = false
-track_dependencies = false
-"""
-#: Parts of the rooms whose tests need a server, or other libraries: a mutant would take too long.
-_LEFT_OUT = ("transports/artifacts/objects/*", "transports/artifacts/_hosts.py")
-#: mutmut names tests on pytest's command line, which not all values of parameters fit: they get numbers. Tests of a
-#: store in a bucket are left out with the code for it.
-_CONFTEST = """
-from _pytest.python import IdMaker
-
-IdMaker.make_unique_parameterset_ids = lambda self: [str(n) for n, _ in enumerate(self.parametersets)]
-
-
-def pytest_collection_modifyitems(items):
-    items[:] = [item for item in items if not hasattr(item, "callspec") or item.callspec.params.get("kind") != "object"]
-"""
-#: Exit codes of mutmut's workers where no test failed: all passed, or there was none.
-_ALIVE = (0, 5, 33)
-#: Exit codes of mutmut's workers that took 15 times as long as without a change, and 15 seconds more.
-_TOO_LATE = (-24, 24, 36, 152, 255)
-#: For the copies.
+#: The copies, the coverage and the times of the tests.
 _FOLDER = Path(".mutate")
-_PROCESSES = "2"
-#: Seconds for the tests of a room with another number.
-_BOUND_TIMEOUT = 600
+_PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "tests.support.mutation_plugin", "-p", "no:cacheprovider")
+#: Seconds of a test too short to be listed, and of what surrounds each test.
+_OVERHEAD = 0.02
+_COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+_LOGS = ("logger.", "print", "warnings.warn")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    file: str
+    """Relative to the checkout."""
+    lines: range
+    start: int
+    """The bytes of the file that are replaced, as :attr:`end`."""
+    end: int
+    old: str
+    new: str
+
+    @property
+    def room(self) -> str:
+        """The package, or below ``surfaces`` its packages."""
+        parts = Path(self.file).parts[1:-1]
+        return "/".join(parts[: 2 if parts[:1] == ("surfaces",) else 1]) or "transports"
+
+    def change(self, source: bytes) -> bytes:
+        return source[: self.start] + self.new.encode() + source[self.end :]
+
+    def __str__(self) -> str:
+        old = " ".join(self.old.split())
+        return f"{self.file}:{self.lines.start}: {old[:100]} -> {self.new[:100]}"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Which tests reach each line, and how long they take."""
+
+    tests: Mapping[str, Mapping[int, Sequence[str]]]
+    seconds: Mapping[str, float]
+
+    def tests_for(self, mutant: Mutant, budget: float) -> list[str]:
+        """The tests that reach a mutant, those of its room first, then the shortest, within a budget of seconds."""
+        by_line = self.tests.get(mutant.file, {})
+        reaching = {test for line in mutant.lines for test in by_line.get(line, ())}
+
+        def rank(test: str) -> tuple[bool, bool, float]:
+            seconds = self.seconds.get(test, 0.0)
+            return seconds > 2, not test.startswith(f"tests/{mutant.room}/"), seconds
+
+        chosen = []
+        for test in sorted(reaching, key=rank):
+            budget -= self.seconds.get(test, 0.0) + _OVERHEAD
+            if budget < 0:
+                break
+            chosen.append(test)
+        return chosen
 
 
 def main() -> int:
-    """Run what the command line says, and print the mutants that no test noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.mutation", description=__doc__)
-    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"of {', '.join(_ROOMS)}; default: all")
-    parser.add_argument("--sample", type=int, default=200, help="mutants of a room, by chance; 0: all (%(default)s)")
-    parser.add_argument("--bounds", action="store_true", help="only the numbers outside of functions")
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help="packages of transports/; default: all")
+    parser.add_argument("--sample", type=int, default=30, help="mutants of each room, by chance (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="another seed, other mutants (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=45, help="of tests for one mutant (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=3, help="mutants at once (%(default)s)")
     options = parser.parse_args()
-    if unknown := set(options.rooms) - _ROOMS.keys():
-        parser.error(f"there is no room {', '.join(sorted(unknown))}")
-    for room in options.rooms or _ROOMS:
-        copy = _copied(_FOLDER / room, room)
-        if not options.bounds:
-            _run_mutmut(copy, room, options.sample)
-        _try_bounds(copy, room)
+
+    mutants = [mutant for file in sorted(_ROOT.glob("transports/**/*.py")) for mutant in _list_mutants(file)]
+    rooms = sorted({mutant.room for mutant in mutants})
+    if unknown := set(options.rooms) - {*rooms}:
+        parser.error(f"unknown room {', '.join(sorted(unknown))}; there are {', '.join(rooms)}")
+
+    copies: SimpleQueue[Path] = SimpleQueue()
+    for number in range(options.jobs):
+        copies.put(_copy_sources(_FOLDER.absolute() / f"{number}"))
+    print("running the tests once, to learn which reach what …", flush=True)
+    reached = _run_with_coverage(_FOLDER.absolute() / "0")
+
+    def outcome(mutant: Mutant) -> str:
+        tests = reached.tests_for(mutant, options.seconds)
+        if not tests:
+            return "no test reaches"
+        folder = copies.get()
+        try:
+            return "survived" if _passes(folder, mutant, tests, options.seconds) else "killed"
+        finally:
+            copies.put(folder)
+
+    with ThreadPoolExecutor(options.jobs) as threads:
+        for room in options.rooms or rooms:
+            in_room = [mutant for mutant in mutants if mutant.room == room]
+            random.Random(options.seed).shuffle(in_room)
+            tried = list(itertools.islice(filter(_compiles, in_room), options.sample))
+            outcomes = list(threads.map(outcome, tried))
+            killed, unreached = (Counter(outcomes)[name] for name in ("killed", "no test reaches"))
+            print(f"\n{room}: {killed} of {len(tried)} killed ({killed / len(tried):.0%}), {unreached} not reached")
+            for mutant, result in zip(tried, outcomes, strict=True):
+                if result != "killed":
+                    print(f"  {result}: {mutant}", flush=True)
     return 0
 
 
-def _copied(folder: Path, room: str) -> Path:
-    """Return a copy of the sources with the settings for one room. The mutants of an earlier run are dropped."""
-    copy_sources(folder)
-    (folder / "conftest.py").write_text(_CONFTEST, encoding="utf-8")
-    source_pattern, tests = _ROOMS[room]
-    config = _CONFIG.format(
-        source=source_pattern,
-        copied=json.dumps([name for name in _COPIED if name not in ("transports", "tests")]),
-        arguments=json.dumps(_ARGUMENTS),
-        tests=json.dumps(tests),
-        left_out=json.dumps(_LEFT_OUT),
-    )
-    settings = (_ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    (folder / "pyproject.toml").write_text(settings + config, encoding="utf-8")
-    return folder
-
-
-def copy_sources(folder: Path) -> None:
-    """Copy what the tests need to a folder, in place of what is there."""
+def _copy_sources(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     for name in _COPIED:
         source = _ROOT / name
         if source.is_dir():
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif source.exists():
-            folder.mkdir(parents=True, exist_ok=True)
+        else:
             shutil.copy(source, folder / name)
+    return folder
 
 
-def _run_mutmut(copy: Path, room: str, sample: int) -> None:
-    # The first run makes the mutants and learns which test reaches which; then there are names to choose from.
-    _mutmut(copy, "run", "--max-children", _PROCESSES, "nothing")
-    names = [name for name, _ in _results(copy)]
-    if not names:
-        sys.exit(f"mutmut made no mutants of {room}: see {copy / 'mutmut.log'}")
-    chosen = sorted(random.Random(1).sample(names, sample)) if 0 < sample < len(names) else names
-    _mutmut(copy, "run", "--max-children", _PROCESSES, *chosen)
-    codes = {name: code for name, code in _results(copy) if name in {*chosen}}
-    if None in codes.values():
-        sys.exit(f"mutmut did not run: see {copy / 'mutmut.log'}")
-    alive = {name: _mutmut(copy, "show", name) for name, code in codes.items() if code in _ALIVE}
-    wording = {name for name, diff in alive.items() if _is_wording(diff)}
-    tried = f"{room}: {len(names):,} mutants, {len(wording)} of the wording of messages left out"
-    _print_result(tried, len(codes) - len(wording), len(alive) - len(wording))
-    for name, code in codes.items():
-        if code in _TOO_LATE:
-            print(f"killed by the time limit, for which a busy machine is enough: {name}")
-    for name in alive.keys() - wording:
-        print("\n", "no test reaches it: " * (codes[name] != 0), alive[name].strip(), sep="")
+def _environment(folder: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(folder), **more}
 
 
-def _is_wording(diff: str) -> bool:
-    """Whether all that a mutant changes is the case of a text in words, or ``XX`` around it."""
-    old, new = ([line[1:] for line in diff.splitlines() if line[:1] == sign and line[:3] != sign * 3] for sign in "-+")
-    return (
-        len(old) == len(new) == 1
-        and new[0].replace("XX", "").lower() == old[0].lower()
-        and re.search(r"\"[^\"]* [^\"]*\"", old[0]) is not None
-    )
+def _run_with_coverage(folder: Path) -> Reached:
+    data_file, seconds_file = _FOLDER.absolute() / "coverage", _FOLDER.absolute() / "seconds.json"
+    command = (*_PYTEST, "-n", "5", "--dist", "worksteal", "--cov", "--cov-context=test", "--cov-report=")
+    environment = _environment(folder, COVERAGE_FILE=str(data_file), **{SECONDS: str(seconds_file)})
+    finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        sys.exit(f"the tests fail without any change:\n{finished.stdout[-4000:]}")
+
+    data = CoverageData(str(data_file))
+    data.read()
+    tests: dict[str, dict[int, list[str]]] = {}
+    for file in data.measured_files():
+        by_line = data.contexts_by_lineno(file).items()
+        # A context is `NODE_ID|PHASE`, and empty where no test runs.
+        tests[str(Path(file).relative_to(folder))] = {
+            line: sorted({context.rpartition("|")[0] for context in contexts} - {""}) for line, contexts in by_line
+        }
+    return Reached(tests, json.loads(seconds_file.read_bytes()))
 
 
-def _mutmut(copy: Path, *args: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "mutmut", *args], cwd=copy, capture_output=True, text=True, errors="replace", check=False
-    )
-    with (copy / "mutmut.log").open("a") as log:
-        log.write(f"$ mutmut {' '.join(args)[:200]}\n{done.stdout}{done.stderr}")
-    return done.stdout
+def _passes(folder: Path, mutant: Mutant, tests: Sequence[str], budget: float) -> bool:
+    file = folder / mutant.file
+    source = file.read_bytes()
+    files = sorted({test.partition("::")[0] for test in tests})
+    with tempfile.TemporaryDirectory() as scratch:
+        chosen = Path(scratch) / "chosen.json"
+        chosen.write_text(json.dumps(tests))
+        environment = _environment(folder, TMPDIR=scratch, **{CHOSEN: str(chosen)})
+        file.write_bytes(mutant.change(source))
+        try:
+            with subprocess.Popen(
+                (*_PYTEST, "-p", "no:xdist", "-x", *files),
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            ) as process:
+                try:
+                    return process.wait(60 + 4 * budget) == 0
+                except subprocess.TimeoutExpired:
+                    _end_tree(process.pid)
+                    return False
+        finally:
+            file.write_bytes(source)
 
 
-def _results(copy: Path) -> Iterator[tuple[str, int | None]]:
-    for file in sorted((copy / "mutants").rglob("*.meta")):
-        yield from json.loads(file.read_bytes())["exit_code_by_key"].items()
+def _end_tree(pid: int) -> None:
+    root = psutil.Process(pid)
+    for process in (*root.children(recursive=True), root):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
-def _print_result(what: str, tried: int, survived: int) -> None:
-    share = (tried - survived) / tried if tried else 1.0
-    print(f"{what}, {tried:,} tried, {tried - survived:,} killed ({share:.1%})", flush=True)
-
-
-# --- bounds -----------------------------------------------------------------------------------------------------------
-
-
-def _try_bounds(copy: Path, room: str) -> None:
-    """Run the tests of a room with each number outside of its functions one larger, and one smaller."""
-    pattern, tests = _ROOMS[room]
-    tried, survived = 0, []
-    for file in sorted(copy.glob(pattern.replace("/*", "/**/*.py"))):
-        if any(file.match(f"*/{left_out}") for left_out in _LEFT_OUT):
-            continue
-        source = file.read_text(encoding="utf-8")
-        for line, what, changed in _other_numbers(source):
-            file.write_text(changed, encoding="utf-8")
-            tried += 1
-            if _passes(copy, tests):
-                survived.append(f"{file.relative_to(copy)}:{line}: {what}")
-        file.write_text(source, encoding="utf-8")
-    _print_result(f"{room}: numbers outside of functions", tried, len(survived))
-    print(*survived, sep="\n")
-
-
-def _other_numbers(source: str) -> Iterator[tuple[int, str, str]]:
-    """Yield each change: its line, its description, and the source with it."""
-    lines = source.splitlines(keepends=True)
-    statements = ast.parse(source).body
-    members = [member for node in statements if isinstance(node, ast.ClassDef) for member in node.body]
-    assigned = [node.value for node in statements + members if isinstance(node, ast.Assign | ast.AnnAssign)]
-    several = [value.elts if isinstance(value, ast.Tuple) else [value] for value in assigned if value is not None]
-    for value in itertools.chain(*several):
-        if not _is_number(value):
-            continue
-        old = ast.get_source_segment(source, value)
-        assert value.end_lineno == value.lineno
-        row, start, end = value.lineno - 1, value.col_offset, value.end_col_offset
-        for sign in "+-":
-            line = lines[row].encode()
-            new = line[:start] + f"({old}) {sign} 1".encode() + line[end:]
-            yield value.lineno, new.decode().strip(), "".join((*lines[:row], new.decode(), *lines[row + 1 :]))
-
-
-def _is_number(node: ast.expr) -> bool:
-    """Whether an expression is made of numbers alone."""
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case ast.BinOp(left=left, right=right):
-            return _is_number(left) and _is_number(right)
-        case _:
-            return False
-
-
-def _passes(copy: Path, tests: Sequence[str]) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", *_ARGUMENTS, *tests]
+def _compiles(mutant: Mutant) -> bool:
     try:
-        return not subprocess.run(
-            command, cwd=copy, capture_output=True, timeout=_BOUND_TIMEOUT, check=False
-        ).returncode
-    except subprocess.TimeoutExpired:
+        compile(mutant.change((_ROOT / mutant.file).read_bytes()), mutant.file, "exec")
+    except SyntaxError:
         return False
+    return True
+
+
+# --- mutants ----------------------------------------------------------------------------------------------------------
+
+
+def _list_mutants(file: Path) -> Iterator[Mutant]:
+    source = file.read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    for node, new in _changes(ast.parse(source), in_function=False):
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        start = starts[node.lineno - 1] + node.col_offset
+        end = starts[node.end_lineno - 1] + node.end_col_offset
+        lines = range(node.lineno, node.end_lineno + 1)
+        yield Mutant(str(file.relative_to(_ROOT)), lines, start, end, source[start:end].decode(), new)
+
+
+def _changes(node: ast.AST, in_function: bool) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    """Yield each node that is replaced, and its new text."""
+    match node:
+        # Positions inside f-strings are not exact. What is logged decides nothing.
+        case ast.JoinedStr() | ast.Assert():
+            return
+        case ast.Call(func=function) if ast.unparse(function).startswith(_LOGS):
+            return
+        case ast.If(test=ast.Name("TYPE_CHECKING")):
+            return
+        case ast.Raise() if in_function:
+            yield node, "pass"
+            return
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            for statement in node.body:
+                yield from _changes(statement, in_function=True)
+            return
+
+    if in_function and isinstance(node, ast.expr):
+        yield from ((node, text) for text in _changed_expressions(node))
+    if in_function and isinstance(node, ast.stmt):
+        yield from _changed_statements(node)
+    for child in ast.iter_child_nodes(node):
+        is_docstring = isinstance(node, ast.Expr) and isinstance(child, ast.Constant)
+        is_annotation = isinstance(node, ast.AnnAssign) and child is node.annotation
+        if not is_docstring and not is_annotation:
+            yield from _changes(child, in_function)
+
+
+def _changed_expressions(node: ast.expr) -> Iterator[str]:
+    match node:
+        case ast.Compare(left, [operator], [right]):
+            yield f"({ast.unparse(ast.Compare(left, [_COMPARISONS[type(operator)]()], [right]))})"
+        case ast.BoolOp(operator, values):
+            other = ast.Or() if isinstance(operator, ast.And) else ast.And()
+            yield f"({ast.unparse(ast.BoolOp(other, values))})"
+            rest = values[0] if len(values) == 2 else ast.BoolOp(operator, values[:-1])
+            yield f"({ast.unparse(rest)})"
+        case ast.UnaryOp(ast.Not(), operand):
+            yield f"({ast.unparse(operand)})"
+        case ast.BinOp(left, ast.Add() | ast.Sub() as sign, right):
+            other_sign = ast.Sub() if isinstance(sign, ast.Add) else ast.Add()
+            yield f"({ast.unparse(ast.BinOp(left, other_sign, right))})"
+        case ast.Constant(bool(value)):
+            yield str(not value)
+        case ast.Constant(int(value) | float(value)):
+            yield f"({value} + 1)"
+        case ast.Constant(str(value)) if value and " " not in value:
+            yield repr(f"XX{value}")
+        case ast.Call(keywords=keywords):
+            for number, keyword in enumerate(keywords):
+                if keyword.arg is not None:
+                    changed = copy.copy(node)
+                    changed.keywords = keywords[:number] + keywords[number + 1 :]
+                    yield ast.unparse(changed)
+
+
+def _changed_statements(node: ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    match node:
+        case ast.If(test=test) | ast.While(test=test) if isinstance(test, ast.Name | ast.Attribute | ast.Call):
+            yield test, f"(not {ast.unparse(test)})"
+        case ast.Return(value=value) if value is not None and ast.unparse(value) != "None":
+            yield node, "return None"
+        case ast.Expr(ast.Constant() | ast.Yield() | ast.YieldFrom()):
+            pass
+        case ast.Expr(ast.Call(func=function)) if ast.unparse(function).startswith(_LOGS):
+            pass
+        case ast.Expr() | ast.AugAssign() | ast.Assign(targets=[ast.Attribute()]) | ast.Continue() | ast.Break():
+            yield node, "pass"
 
 
 if __name__ == "__main__":
