@@ -38,6 +38,8 @@ _COPIED = (
 )
 #: The copies, the coverage and the times of the tests.
 _FOLDER = Path(".mutate")
+#: What these read of the repository is not in a copy.
+_IGNORED = ("--ignore", "tests/test_citations.py", "--ignore", "tests/test_site.py")
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "tests.support.mutation_plugin", "-p", "no:cacheprovider")
 #: Seconds of a test too short to be listed, and of what surrounds each test.
 _OVERHEAD = 0.02
@@ -168,7 +170,7 @@ def _environment(folder: Path, **more: str) -> dict[str, str]:
 
 def _run_with_coverage(folder: Path) -> Reached:
     data_file, seconds_file = _FOLDER.absolute() / "coverage", _FOLDER.absolute() / "seconds.json"
-    command = (*_PYTEST, "-n", "5", "--dist", "worksteal", "--cov", "--cov-context=test", "--cov-report=")
+    command = (*_PYTEST, *_IGNORED, "-n", "5", "--dist", "worksteal", "--cov", "--cov-context=test", "--cov-report=")
     environment = _environment(folder, COVERAGE_FILE=str(data_file), **{SECONDS: str(seconds_file)})
     finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if finished.returncode:

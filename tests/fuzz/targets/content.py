@@ -105,7 +105,8 @@ def spellings(data: bytes) -> None:
     secret = secret[:60]
     if any(map("\\%&".__contains__, secret)):  # it may read as nearly nothing, which is not searched for
         return
-    if why_guessable(secret) is not None or not data or any(0xD800 <= ord(character) < 0xE000 for character in secret):
+    # `html.unescape` drops control characters, and a file holds no surrogates.
+    if why_guessable(secret) is not None or not data or not secret.isprintable():
         return
     secrets = KnownSecrets()
     secrets.add("FUZZ", secret)
