@@ -249,13 +249,18 @@ async def test_reason_why_server_does_not_start_again_is_said(tmp_path: Path) ->
             await app.call("go", timeout=2)
 
 
-async def test_server_inherits_proxies_and_certificates_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_inherits_proxies_and_certificates_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"https_proxy": "http://ann:pa55word@127.0.0.1:9", "NODE_EXTRA_CA_CERTS": "/ca.pem", "OWN_KEY": "k3y"}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     script = f"import os, sys; sys.exit(str([os.environ.get(name) for name in {list(values)}]))"
     with pytest.raises(ConnectFailed, match=r"it said: \['…', '/ca.pem', None\]"):
         await connect(f"mcp+stdio:{shlex.join([sys.executable, '-c', script])}", store="memory:")
+
+    entry = {"command": sys.executable, "args": ["-c", script], "env": {"NODE_EXTRA_CA_CERTS": "/own.pem"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
+    with pytest.raises(ConnectFailed, match=r"it said: \['…', '…', None\]"):
+        await connect(f"mcp:{tmp_path / 'mcp.json'}", store="memory:")
 
 
 async def test_last_words_of_servers_that_end_together_are_shown() -> None:

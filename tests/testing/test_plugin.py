@@ -357,6 +357,7 @@ _MOVING = _encoded(_filled("RGB", "red"), _filled("RGB", "blue"), kind="GIF")
             _encoded(_filled("RGB", "red"), _filled("RGB", "green"), kind="GIF"),
             "frame 2: 16 of 16 pixels differ",
         ),
+        (_encoded(_filled("RGBA", "#0000")), _encoded(_filled("RGBA", "black")), "16 of 16 pixels differ"),
         (_MOVING, _encoded(_filled("RGB", "red"), kind="GIF"), "the image has 1 frames"),
         (_PNG, _PNG[:50], "the result is not a readable image"),
         (_PNG, b"<html>", "the result is not a readable image"),
@@ -364,7 +365,7 @@ _MOVING = _encoded(_filled("RGB", "red"), _filled("RGB", "blue"), kind="GIF")
         (make_pdf("Hello", "A title"), b"<html>", "the result is not a readable PDF"),
         (b"%PDF-1.4", make_pdf("Hello", "A title"), "which is not a readable PDF"),
     ],
-    ids=["grey", "numbers", "frame", "frames", "cut", "html", "golden", "pdf", "golden-pdf"],
+    ids=["grey", "numbers", "frame", "transparent", "frames", "cut", "html", "golden", "pdf", "golden-pdf"],
 )
 def test_golden_names_differences_of_deep_moving_and_broken_files(
     tmp_path: Path, expected: bytes, actual: bytes, message: str

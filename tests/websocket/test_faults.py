@@ -80,11 +80,11 @@ async def test_disconnect_fails_calls_in_flight_and_next_call_reconnects(fixture
 @pytest.mark.load
 @pytest.mark.fault(13)
 async def test_oversized_message_error_names_limit_and_reconnects_once(fixture: Fixture) -> None:
-    async with session(fixture, max_bytes=1_000_000) as app:
-        fits = await app.call("file.generate", {"bytes": 990_000})
-        assert fits.artifacts["file"].size_bytes == 990_000
-        with pytest.raises(TooLarge, match="1,000,000"):
-            await app.call("wire.huge", {"megabytes": 4})
+    async with session(fixture, max_bytes=4_000_000) as app:
+        fits = await app.call("file.generate", {"bytes": 4_000_000})  # 5.3 MB of base64
+        assert fits.artifacts["file"].size_bytes == 4_000_000
+        with pytest.raises(TooLarge, match="4,000,000"):
+            await app.call("wire.huge", {"megabytes": 8})
         await asyncio.sleep(0.2)
         assert (await app.call("file.list")).artifacts
     assert len(fixture.handshakes) == 2

@@ -95,6 +95,8 @@ def test_detached_calls_are_started_listed_awaited_and_cancelled(
     failed = abp("call", URL, "job.refuse", "--detach", *there).out.strip()
     refused = abp("calls", "wait", failed, *there)
     assert refused.status == 1 and "no paper [PRINTER_EMPTY]" in refused.err
+    short = abp("call", URL, "job.hold", "--detach", "--timeout", "0.1", *there).out.strip()
+    assert "no answer within 0.1 s" in abp("calls", "wait", short, *there).err
 
 
 class Foreign(BaseHTTPRequestHandler):
