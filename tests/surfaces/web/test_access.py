@@ -91,6 +91,14 @@ async def test_login_cookie_replaces_token_on_same_origin(web: Web) -> None:
     assert await status() == 401
 
 
+async def test_logout_ends_only_its_own_login(web: Web) -> None:
+    logins = [await web.post("/login", {"token": TOKEN}, token=False) for _ in range(2)]  # within a second
+    ended, other = (login.headers["set-cookie"].partition(";")[0] for login in logins)
+    await web.post("/logout", token=False, headers={"Cookie": ended})
+    assert (await web.get("/artifacts", token=False, headers={"Cookie": ended})).status == 401
+    assert (await web.get("/artifacts", token=False, headers={"Cookie": other})).status == 200
+
+
 async def test_form_sendable_bodies_are_rejected(web: Web) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         answer = await web.post("/login", data=b'{"token":"x"}', token=False, headers={"Content-Type": kind})
