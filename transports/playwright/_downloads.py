@@ -60,6 +60,9 @@ class Limits:
     collect_every: int = 128 * MB
     #: For a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
     start: float = 2.0
+    #: Bytes for which a download may begin a second later. Alone, 512 MB begin after half a second; if the download is
+    #: given up on a busy machine, they take four times as long by the next rung.
+    late_start: int = 128 * MB
     #: For a download to begin after an earlier one has worked: then a late one is only slow.
     slow_start: float = 30.0
     #: For the browser to accept a cancellation, and again to report the end of the download.
@@ -261,7 +264,7 @@ class CdpDownloads:
             watching = asyncio.ensure_future(self.ping_driver())
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
-                await self._wait_for_start(agent, saving.begun, deadline)
+                await self._wait_for_start(agent, saving.begun, size, deadline)
                 await self._wait_for_end(agent, saving.state, deadline)
                 await growing.replace_with(folder / saving.guid)
             except BaseException:
@@ -324,12 +327,12 @@ class CdpDownloads:
         await self._send_command("Browser.setDownloadBehavior", behavior, timeout=10)
         self._folder = folder
 
-    async def _wait_for_start(self, agent: Agent, began: asyncio.Future[None], deadline: float) -> None:
+    async def _wait_for_start(self, agent: Agent, began: asyncio.Future[None], size: int, deadline: float) -> None:
         """Raises :class:`RungUnusable` if the download does not begin in time.
 
         In a frame the time is always short: a frame that may not download gives no event, whatever worked before."""
         in_frame = agent is not self._agent
-        start_timeout = self.limits.start
+        start_timeout = self.limits.start + size / self.limits.late_start
         if self._has_worked and not in_frame:
             start_timeout = self.limits.slow_start
         timeout = min(start_timeout, remaining(deadline))
