@@ -90,6 +90,9 @@ class Reached:
     tests: Mapping[str, Mapping[int, Sequence[str]]]
     seconds: Mapping[str, float]
 
+    def expected_seconds(self, tests: Sequence[str]) -> float:
+        return sum(self.seconds.get(test, 0.0) + _OVERHEAD for test in tests)
+
     def tests_for(self, mutant: Mutant, budget: float) -> list[str]:
         """The tests that reach a mutant, those of its room first, then the shortest, within a budget of seconds."""
         by_line = self.tests.get(mutant.file, {})
@@ -101,7 +104,7 @@ class Reached:
 
         chosen = []
         for test in sorted(reaching, key=rank):
-            budget -= self.seconds.get(test, 0.0) + _OVERHEAD
+            budget -= self.expected_seconds([test])
             if budget < 0:
                 break
             chosen.append(test)
@@ -134,7 +137,7 @@ def main() -> int:
             return "no test reaches"
         folder = copies.get()
         try:
-            return "survived" if _passes(folder, mutant, tests, options.seconds) else "killed"
+            return "survived" if _passes(folder, mutant, tests, reached.expected_seconds(tests)) else "killed"
         finally:
             copies.put(folder)
 
@@ -188,7 +191,7 @@ def _run_with_coverage(folder: Path) -> Reached:
     return Reached(tests, json.loads(seconds_file.read_bytes()))
 
 
-def _passes(folder: Path, mutant: Mutant, tests: Sequence[str], budget: float) -> bool:
+def _passes(folder: Path, mutant: Mutant, tests: Sequence[str], expected_seconds: float) -> bool:
     file = folder / mutant.file
     source = file.read_bytes()
     files = sorted({test.partition("::")[0] for test in tests})
@@ -206,7 +209,7 @@ def _passes(folder: Path, mutant: Mutant, tests: Sequence[str], budget: float) -
                 stderr=subprocess.DEVNULL,
             ) as process:
                 try:
-                    return process.wait(60 + 4 * budget) == 0
+                    return process.wait(30 + 4 * expected_seconds) == 0
                 except subprocess.TimeoutExpired:
                     _end_tree(process.pid)
                     return False
