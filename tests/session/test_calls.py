@@ -21,6 +21,7 @@ from transports import (
     Disconnected,
     MemoryTransport,
     PlaywrightTransport,
+    Progress,
     UsageError,
     WebSocketTransport,
     connect,
@@ -33,8 +34,7 @@ from transports.memory import Call, Handler
 from transports.protocol.messages import Message
 from transports.session._call import timeout_seconds
 from transports.session._events import CallFinished, ConnectionChanged, Retrying
-from transports.session._named_apps import app_entries
-from transports.session._settings import Settings, read_config
+from transports.session._settings import Settings
 
 
 def failing(times: int, error: CapabilityError) -> tuple[Handler, list[float]]:
@@ -43,6 +43,7 @@ def failing(times: int, error: CapabilityError) -> tuple[Handler, list[float]]:
 
     async def handle(params: Mapping[str, object], call: Call) -> object:
         called.append(time.monotonic())
+        await call.progress(progress=len(called))
         if len(called) <= times:
             raise CapabilityError(
                 error.message, code=error.code, retryable=error.retryable, retry_after=error.retry_after
@@ -61,7 +62,7 @@ def refusal(code: str, *, retryable: bool = True, retry_after: float | None = No
 async def test_rate_limited_call_is_retried_after_requested_delay(app_of: Connect) -> None:
     handle, called = failing(2, refusal("RATE_LIMITED", retry_after=0.15))
     async with collect_events(app_of({"busy": handle})) as (app, events):
-        result = await app.call("busy", timeout=5)
+        result = await app.call("busy", timeout=5, call_id="mine")
         assert result.data == {"attempts": 3}
     assert all(later - earlier >= 0.15 for earlier, later in itertools.pairwise(called))
     retries = [event for event in events if isinstance(event, Retrying)]
@@ -69,6 +70,9 @@ async def test_rate_limited_call_is_retried_after_requested_delay(app_of: Connec
         ("busy", 1, 0.15, "RATE_LIMITED"),
         ("busy", 2, 0.15, "RATE_LIMITED"),
     ]
+    progress = [event for event in events if isinstance(event, Progress)]
+    assert [(event.progress, event.call) for event in progress] == [(1, "mine"), (2, "mine"), (3, "mine")]
+    assert len({event.operation_id for event in progress}) == 3  # one of each attempt
 
 
 @pytest.mark.requirement("R6-4f")
@@ -339,25 +343,6 @@ class IgnoringCancellation(MemoryTransport):
         return await super().request(message, timeout=timeout)
 
 
-class Patient(MemoryTransport):
-    """A transport that leaves the deadline of a call to the app."""
-
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        return await super().request(message, timeout=FOREVER)
-
-
-async def test_app_timeout_error_at_deadline_raises_call_timeout(app_of: Connect) -> None:
-    async def gives_up(params: Mapping[str, object], call: Call) -> object:
-        await asyncio.sleep(0.1)
-        raise CapabilityError("it took longer than 50 ms", code="TIMEOUT")
-
-    async with app_of(Patient({"slow": gives_up})) as app:
-        with pytest.raises(CallTimeout, match=r"^slow: no answer within 0\.05 s"):
-            await app.call("slow", timeout=0.05)
-        with pytest.raises(CapabilityError, match="longer than 50 ms"):
-            await app.call("slow")
-
-
 @pytest.mark.parametrize("way", ["timeout", "cancelled"])
 async def test_call_end_does_not_wait_for_app_ignoring_cancellation(app_of: Connect, way: str) -> None:
     transport = IgnoringCancellation()
@@ -446,11 +431,3 @@ def test_timeout_variable_in_milliseconds_has_same_range(monkeypatch: pytest.Mon
         with pytest.raises(UsageError, match=f"{name}: .*milliseconds above 0, at most 1,000,000,000"):
             Settings.load()
         monkeypatch.delenv(name)
-
-
-@pytest.mark.parametrize("text", ["1e308", "1000000.1", "true", "0", "1" + "0" * 400])
-def test_named_app_timeout_has_same_range(tmp_path: Path, text: str) -> None:
-    config = tmp_path / "abp.toml"
-    config.write_text(f'[apps.docs]\nurl = "ws://127.0.0.1:1/"\ntimeout = {text}\n')
-    with pytest.raises(UsageError, match=r"docs.*timeout"):
-        app_entries(read_config(config))

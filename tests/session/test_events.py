@@ -196,24 +196,6 @@ async def test_call_cancelled_while_storing_error_data_is_cancelled(
     assert finished.error is not None and finished.error.code == "CANCELLED"
 
 
-async def test_progress_of_every_attempt_carries_call_id(app_of: Connect) -> None:
-    attempts = 0
-
-    async def flaky(params: Mapping[str, object], call: Call) -> object:
-        nonlocal attempts
-        attempts += 1
-        await call.progress(progress=attempts)
-        if attempts < 3:
-            raise CapabilityError("later", code="RATE_LIMITED", retryable=True, retry_after=0.01)
-        return None
-
-    async with collect_events(app_of({"flaky": flaky})) as (app, events):
-        await app.call("flaky", call_id="mine")
-    progress = [(event.progress, event.call) for event in events if isinstance(event, Progress)]
-    assert progress == [(1, "mine"), (2, "mine"), (3, "mine")]
-    assert len({event.operation_id for event in events if isinstance(event, Progress)}) == 3
-
-
 # --- capabilities -----------------------------------------------------------------------------------------------------
 
 
@@ -370,22 +352,16 @@ class SilentApp(ReconnectingApp):
         return await super().request(message, timeout=timeout)
 
 
-async def test_refused_subscription_is_not_kept(app_of: Connect) -> None:
+async def test_refused_subscription_is_not_kept_and_renewals_share_one_timeout(app_of: Connect) -> None:
     transport = SilentApp()
-    async with app_of(transport) as app:
-        await app.resources.subscribe("note:///1")
+    uris = {f"note:///{number}" for number in range(20)}
+    async with app_of(transport, timeout=0.4) as app, app.events() as events:
+        for uri in uris:
+            await app.resources.subscribe(uri)
         transport.is_silent = True
         with pytest.raises(CallTimeout):
-            await app.resources.subscribe("note:///2", timeout=0.01)
-        assert app.resources.subscriptions == {"note:///1"}
-
-
-async def test_renewals_of_subscriptions_share_one_timeout(app_of: Connect) -> None:
-    transport = SilentApp()
-    async with app_of(transport, timeout=0.4) as app, app.events() as events:
-        for number in range(20):
-            await app.resources.subscribe(f"note:///{number}")
-        transport.is_silent = True
+            await app.resources.subscribe("note:///refused", timeout=0.01)
+        assert app.resources.subscriptions == uris
         transport.break_connection()
         async with asyncio.timeout(10):
             while not (isinstance(event := await anext(events), ConnectionChanged) and event.connected):

@@ -114,25 +114,24 @@ async def test_evidence_limit_does_not_affect_other_files(tmp_path: Path) -> Non
         assert results[3].as_dict()["evidence"]
 
 
-async def test_no_temporary_file_of_evidence_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unstorable_evidence_does_not_fail_call_and_leaves_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    stores = (open_store(tmp_path / "store"), open_store(tmp_path / "small", max_bytes=40))
-    for store in stores:
-        async with connect("memory:", transport=transport(), store=store, evidence=Evidence(console=True)) as app:
-            await app.call("sign.in", {"password": "canary-77"})
-    assert not [*scratch.iterdir()]
-
-
-async def test_unstorable_evidence_does_not_fail_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = open_store(tmp_path, max_bytes=40)
+    store = open_store(tmp_path / "small", max_bytes=40)
     async with connect("memory:", transport=transport(), store=store, evidence=Evidence(console=True)) as app:
         result = await app.call("sign.in", {"password": "secret-1"})
         assert not result.evidence and "evidence: console: the content is over the limit" in result.warnings[0]
         with pytest.raises(CapabilityError) as raised:
             await app.call("sign.in", {"password": "secret-1", "fail": True})
         assert "over the limit" in str(raised.value.details["evidence"])
+    async with connect(
+        "memory:", transport=transport(), store=tmp_path / "out", evidence=Evidence(console=True)
+    ) as app:
+        assert (await app.call("sign.in", {"password": "secret-1"})).evidence
+    assert not [*scratch.iterdir()]
 
 
 async def test_file_evicted_by_evidence_is_named_in_warning(tmp_path: Path) -> None:

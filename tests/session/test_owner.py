@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connect
-from tests.support.rows import each_row
 from transports import Browser, Features, MemoryTransport, Session, UsageError, connect, sync
 from transports.batch import Pool
 from transports.sync.batch import Pool as BlockingPool
@@ -78,14 +77,8 @@ ASYNCHRONOUS: Sequence[Callable[[], Any]] = (lambda: connect("ws://127.0.0.1:9/"
 BLOCKING: Sequence[Callable[[], Any]] = (lambda: sync.connect("ws://127.0.0.1:9/"), sync.Browser, BlockingPool)
 
 
-@each_row("make", [*ASYNCHRONOUS, *BLOCKING])
-def test_session_objects_cannot_be_pickled(make: Callable[[], object]) -> None:
-    with pytest.raises(UsageError, match=r"cannot go to another process; open one there"):
-        pickle.dumps(make())
-
-
 @pytest.mark.parametrize(("make", "blocking"), [*zip(ASYNCHRONOUS, BLOCKING, strict=True)])
-async def test_with_of_other_kind_is_rejected_and_names_import(
+async def test_session_objects_reject_with_of_other_kind_and_pickling(
     make: Callable[[], Any], blocking: Callable[[], Any]
 ) -> None:
     with pytest.raises(UsageError, match=r"is opened with `async with`; .*transports\.sync"), make():
@@ -93,3 +86,6 @@ async def test_with_of_other_kind_is_rejected_and_names_import(
     with pytest.raises(UsageError, match=r"is opened with `with`; .*transports without sync"):
         async with blocking():
             pass
+    for made in (make(), blocking()):
+        with pytest.raises(UsageError, match=r"cannot go to another process; open one there"):
+            pickle.dumps(made)

@@ -1,6 +1,7 @@
 """What a call sends, how an app refuses it, and how it is given up."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,24 +54,30 @@ async def test_unencodable_params_are_not_sent(app_of: Connect, bad: object) -> 
         assert "capabilities/call" not in transport.types()
 
 
-class Patient(NotingTransport):
-    """Waits for answers, whatever the timeout, which may be too short for any."""
-
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        return await super().request(message, timeout=60)
-
-
 @pytest.mark.requirement("R6-4a")
 async def test_a_call_sends_its_timeout_and_ids_as_options(app_of: Connect) -> None:
-    async with app_of(transport := Patient({"take": answering(None)})) as app:
-        await app.call("take", timeout=1.5)
-        await app.call("take", timeout=0.0001)
-    first, second = [message for message in transport.sent if message.type == "capabilities/call"]
-    payload: Any = first.payload
-    assert payload["options"] == {"timeout": 1500, "progressToken": first.id, "callId": first.id}
+    """An infinite timeout is not sent: there is none in JSON."""
+    timeouts: list[float] = []
+
+    class Patient(NotingTransport):
+        """Waits for answers, whatever the timeout, which may be too short for any."""
+
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            timeouts.append(timeout)
+            return await super().request(message, timeout=60)
+
+    async with app_of(transport := Patient({"take": answering(None)}), timeout=math.inf) as app:
+        opening = len(timeouts)
+        for timeout in (1.5, 0.0001, None, math.inf):
+            await asyncio.wait_for(app.call("take", timeout=timeout), 10)
+    calls = [message for message in transport.sent if message.type == "capabilities/call"]
+    payload: Any = calls[0].payload
+    assert payload["options"] == {"timeout": 1500, "progressToken": calls[0].id, "callId": calls[0].id}
     assert payload["params"] == {}
-    assert second.payload["options"]["timeout"] == 1  # type: ignore[index]
-    assert first.id != second.id
+    assert [call.payload["options"].get("timeout") for call in calls] == [1500, 1, None, None]  # type: ignore[index, call-overload, union-attr]
+    assert calls[0].id != calls[1].id
+    assert timeouts[:opening] == [math.inf] * opening
+    assert timeouts[opening : opening + 4] == [pytest.approx(1.5, abs=1), 0.001, math.inf, math.inf]
 
 
 # --- errors of the app ------------------------------------------------------------------------------------------------

@@ -58,16 +58,6 @@ async def test_nested_binary_becomes_reference_and_siblings_become_metadata(app_
     )
 
 
-async def test_outputs_beside_answer_become_artifacts(app_of: Connect) -> None:
-    transport = NotingTransport({"print": answering({"pages": 2}), "both": answering({"document": PNG})})
-    transport.outputs = [BinaryData(PDF, "application/pdf"), BinaryData(PDF + b"2", "application/pdf")]
-    async with app_of(transport) as app:
-        printed, both = await app.call("print"), await app.call("both")
-    assert list(printed.artifacts) == ["document", "captured.1"]
-    assert (printed.data, printed.metadata) == ({"pages": 2}, {"pages": 2})
-    assert list(both.artifacts) == ["document", "captured.0", "captured.1"]
-
-
 @pytest.mark.parametrize(
     ("document", "warning"),
     [

@@ -285,7 +285,7 @@ async def test_origin_is_rechecked_after_secret_is_read(folder: Path) -> None:
     assert refused.value.code == "PERMISSION_DENIED" and app.heard == [] and Path("moved").exists()
 
 
-PRINTING = f"command = [{sys.executable!r}, '-c', 'print(open(\"value\").read().strip())']"
+PRINTING = f"command = [{sys.executable!r}, '-c', 'print(open(\"value\", encoding=\"utf-8-sig\").read().strip())']"
 
 
 @pytest.mark.parametrize("source", ['env = "CANARY"', 'file = "value"', PRINTING], ids=["env", "file", "command"])
@@ -294,17 +294,10 @@ async def test_secret_value_is_read_for_each_call(folder: Path, monkeypatch: pyt
     async with session_of(app, source) as session:
         await session.call("log.in", {"password": NAME})
         monkeypatch.setenv("CANARY", "changed meanwhile")
-        (folder / "value").write_text("changed meanwhile")
+        # Editors of Windows begin a text with a byte order mark, which is no part of the secret.
+        (folder / "value").write_text("changed meanwhile\r\n", encoding="utf-8-sig")
         await session.call("log.in", {"password": NAME})
     assert [told["password"] for told in app.heard if "password" in told] == [CANARY, "changed meanwhile"]
-
-
-async def test_byte_order_mark_of_a_file_is_no_part_of_its_secret(folder: Path) -> None:
-    (folder / "value").write_text(f"{CANARY}\r\n", encoding="utf-8-sig")
-    app = App()
-    async with session_of(app, 'file = "value"') as session:
-        await session.call("log.in", {"password": NAME})
-    assert app.heard[0] == {"password": CANARY}
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ async def test_failed_session_open_closes_everything(
 
 @pytest.mark.requirement("R6-3e")
 @pytest.mark.parametrize("way", ["aclose", "await", "exception", "unsendable"])
-async def test_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect, way: str) -> None:
+async def test_session_opens_once_and_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect, way: str) -> None:
     class Unsendable(NotingTransport):
         async def notify(self, message: Message) -> None:
             await super().notify(message)
@@ -134,6 +134,8 @@ async def test_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect, w
     transport_class = Unsendable if way == "unsendable" else NotingTransport
     before, transport = asyncio.all_tasks(), transport_class({"good": answering(1), "hang": hang})
     session = app_of(transport, on_progress=print)
+    with pytest.raises(UsageError, match="async with"):
+        await session.call("good")
     if way == "await":
         app = await session
         assert (await app.call("good")).data == 1
@@ -143,7 +145,9 @@ async def test_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect, w
     else:
         with suppress(KeyError):
             async with session as app:
-                await app.call("good")
+                assert (await app.call("good")).data == 1
+                with pytest.raises(UsageError, match="once"):
+                    await app.__aenter__()
                 with pytest.raises(CallTimeout):
                     await app.call("hang", timeout=0.01)
                 if way == "exception":
@@ -155,51 +159,21 @@ async def test_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect, w
     sent = len(transport.sent)
     with pytest.raises(Disconnected, match="connect again"):
         await session.call("good")
+    with pytest.raises(UsageError, match="once"):
+        async with session:
+            pass
     assert len(transport.sent) == sent
 
 
-async def test_session_is_usable_only_while_open_and_opens_once(app_of: Connect) -> None:
-    app = app_of({"good": answering(1)})
-    with pytest.raises(UsageError, match="async with"):
-        await app.call("good")
-    async with app:
-        with pytest.raises(UsageError, match="once"):
-            await app.__aenter__()
-        assert (await app.call("good")).data == 1
-    with pytest.raises(UsageError, match="once"):
-        async with app:
-            pass
-
-
-async def test_close_ends_running_calls_and_handlers(app_of: Connect) -> None:
-    """A call gets a typed error; an elicitation handler is cancelled; both are gone when ``aclose`` returns."""
+async def test_closing_ends_calls_and_handlers_even_if_it_is_cancelled_at_any_step(app_of: Connect) -> None:
+    """A call gets a typed error, handlers are cancelled, and all are gone when ``aclose`` ends."""
     before = asyncio.all_tasks()
-    asked, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def never(request: ElicitationRequest) -> Mapping[str, object]:
-        asked.set()
+    async def never(value: object) -> Mapping[str, object]:
         try:
             await asyncio.sleep(FOREVER)
         finally:
             await asyncio.sleep(0)
-            cancelled.set()
-        return {}
-
-    app = app_of({"ask": ask}, on_elicitation=never)
-    async with app:
-        calling = asyncio.ensure_future(app.call("ask"))
-        await asked.wait()
-    assert cancelled.is_set()
-    with pytest.raises(Disconnected):
-        await calling
-    assert asyncio.all_tasks() == before
-
-
-async def test_closing_that_is_cancelled_at_any_step_leaves_nothing(app_of: Connect) -> None:
-    before = asyncio.all_tasks()
-
-    async def never(value: object) -> Mapping[str, object]:
-        await asyncio.sleep(FOREVER)
         return {}
 
     async def cancelled_after(steps: int) -> bool:

@@ -1,6 +1,5 @@
 """The environment: every variable, and what is said of a bad value."""
 
-import asyncio
 import math
 import os
 import tempfile
@@ -15,7 +14,6 @@ from transports import (
     CallTimeout,
     LocalStore,
     MemoryTransport,
-    Message,
     NoneStore,
     PlaywrightTransport,
     UsageError,
@@ -148,24 +146,6 @@ async def test_session_total_size_is_limited(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("ABP_MIN_FREE_DISK", str(1 << 60))
     with pytest.raises(StoreFull, match="ABP_MIN_FREE_DISK"):
         await stored(store=tmp_path)
-
-
-async def test_infinite_timeout_waits_and_sends_no_limit_to_app(tmp_path: Path) -> None:
-    class Noting(MemoryTransport):
-        async def request(self, message: Message, *, timeout: float) -> Message:
-            requests.append((message, timeout))
-            return await super().request(message, timeout=timeout)
-
-    requests: list[tuple[Message, float]] = []
-    async with connect("memory:", transport=Noting({"give": give}), timeout=math.inf, store=tmp_path) as app:
-        await app.call("give")
-        await app.call("give", timeout=30)
-        assert await asyncio.wait_for(app.call("give", timeout=math.inf), 10)
-    calls = [(message.payload, timeout) for message, timeout in requests if message.type == "capabilities/call"]
-    assert [timeout for _, timeout in calls] == [math.inf, pytest.approx(30, abs=1), math.inf]
-    limits = [payload["options"].get("timeout") for payload, _ in calls if isinstance(payload, dict)]
-    assert limits == [None, 30_000, None]
-    assert [timeout for message, timeout in requests if message.type != "capabilities/call"][:2] == [math.inf, math.inf]
 
 
 async def test_websocket_connect_accepts_infinite_timeout(tmp_path: Path) -> None:

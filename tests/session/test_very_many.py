@@ -93,11 +93,11 @@ async def server_of(tools: int, carrier: str) -> AsyncIterator[str]:
 @pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.parametrize("carrier", slow_but(["stdio", "json", "events"], "stdio"))
-async def test_oversized_tool_list_is_rejected_within_limits(
+async def test_many_tools_and_values_do_not_block_and_too_many_are_rejected_within_limits(
     carrier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with server_of(3, carrier) as few, connect(few, store=tmp_path):
-        pass  # what is loaded at the first use
+    async with server_of(3, carrier) as few, connect(few, store=tmp_path) as app:
+        await app.call("t0", {"kind": "fine"})  # what is loaded at the first use
     async with server_of(300_000, carrier) as many:
         with peak_memory() as grown, caplog.at_level(logging.WARNING), longest_turn() as turn:
             async with connect(many, store=tmp_path, timeout=60) as app:
@@ -107,13 +107,6 @@ async def test_oversized_tool_list_is_rejected_within_limits(
             assert turn.seconds < BOUND
     assert "could not list its tools" in caplog.text and "1,000,000 values and names" in caplog.text
 
-
-@pytest.mark.slow
-@pytest.mark.load
-@pytest.mark.parametrize("carrier", slow_but(["stdio", "json", "events"], "stdio"))
-async def test_server_with_many_tools_and_values_does_not_block(carrier: str, tmp_path: Path) -> None:
-    async with server_of(3, carrier) as few, connect(few, store=tmp_path) as app:
-        await app.call("t0", {"kind": "fine"})  # what is loaded at the first use
     kinds = {"lists": 490_000, "names": 490_000, "blocks": 190_000, "text": 400_000}
     async with server_of(100_000, carrier) as many:
         with longest_turn() as turn:
