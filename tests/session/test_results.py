@@ -119,6 +119,7 @@ async def test_file_that_cannot_be_what_it_is_called_is_a_warning(
     transport.outputs = [BinaryData(content + b" ", mime_type, filename=name)] if content else []
     async with app_of(transport) as app:
         result = await app.call("make")
+    assert len(result.artifacts) == 1 + len(transport.outputs)
     places = result.artifacts if warning else ()
     assert len(result.warnings) == len(places)
     for place, text in zip(places, result.warnings, strict=True):
