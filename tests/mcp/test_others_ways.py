@@ -35,13 +35,13 @@ INITIALIZE = {
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "canned", "version": "1"},
 }
+#: What each result of protocol 2026-07-28 has.
+COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 MODERN = {
     "supportedVersions": ["2026-07-28"],
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "m", "version": "1"},
-    "ttlMs": 0,
-    "cacheScope": "private",
-    "resultType": "complete",
+    **COMPLETE,
 }
 
 
@@ -62,12 +62,6 @@ def canned(folder: Path, **said: Any) -> str:
     file = folder / "said.json"
     file.write_text(json.dumps({"initialize": INITIALIZE, "tools": tools, **said}))
     return f"mcp+stdio:{sys.executable} {FOLDER / 'canned.py'} {file}"
-
-
-async def call(folder: Path, result: object, **schemas: object) -> Result:
-    tool = {"name": "go", "inputSchema": {"type": "object"}, **schemas}
-    async with connect(canned(folder, tools=[tool], results={"go": result}), store=folder / "out") as app:
-        return await app.call("go")
 
 
 @asynccontextmanager
@@ -121,10 +115,7 @@ async def test_tools_with_bad_schemas_can_be_called_and_omitted_ones_are_named(
         ([1, 2], {}),
         (["1", "2", ""], {}),
         (["1", "2", "2"], {}),
-        (
-            ["", "2"],
-            {"server/discover": MODERN, "always": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}},
-        ),
+        (["", "2"], {"server/discover": MODERN, "always": COMPLETE}),
     ],
     ids=json.dumps,
 )
@@ -190,7 +181,7 @@ async def test_resource_is_kept_for_the_time_that_the_server_says(tmp_path: Path
         for version in (first, second)
     ]
     for milliseconds, expected in ((60_000, first), (50, second)):
-        always = {"resultType": "complete", "ttlMs": milliseconds, "cacheScope": "private"}
+        always = {**COMPLETE, "ttlMs": milliseconds}
         target = canned(tmp_path, **{"server/discover": modern}, documents={"x://picture": versions}, always=always)
         async with connect(target, store=tmp_path / "out") as app:
             await app.resources.read("x://picture")
@@ -725,8 +716,7 @@ async def test_server_that_sends_its_state_alone_is_asked_again(tmp_path: Path) 
     """Servers of protocol 2026-07-28 answer so while they are still working."""
     complete = {"resultType": "complete", "content": [WORDS]}
     rounds = [*({"resultType": "input_required", "requestState": str(number)} for number in range(3)), complete]
-    always = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    said = {"server/discover": MODERN, "results": {"go": rounds}, "always": always}
+    said = {"server/discover": MODERN, "results": {"go": rounds}, "always": COMPLETE}
     async with connect(canned(tmp_path, **said), store="memory:") as app:
         began = time.monotonic()
         assert (await app.call("go", timeout=20)).data == {"content": [WORDS]}
@@ -743,11 +733,9 @@ async def test_question_that_cannot_be_asked_fails_its_call_only(tmp_path: Path)
         ),
     ]
     rounds = [{"resultType": "input_required", "inputRequests": {"q": question}} for question, *_ in questions]
-    always = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    results = {"go": [*rounds, {**always, "content": [WORDS]}]}
-    async with connect(
-        canned(tmp_path, results=results, always=always, **{"server/discover": MODERN}), store="memory:"
-    ) as app:
+    results = {"go": [*rounds, {**COMPLETE, "content": [WORDS]}]}
+    target = canned(tmp_path, results=results, always=COMPLETE, **{"server/discover": MODERN})
+    async with connect(target, store="memory:") as app:
         for _, kind, says in questions:
             with pytest.raises(kind, match=says):
                 await app.call("go", timeout=20)
@@ -1002,26 +990,20 @@ async def test_structured_content_of_any_type_is_data(tmp_path: Path) -> None:
         for blocks in ([], [{"type": "text", "text": text}]):
             said.append({"content": blocks, "structuredContent": value, "resultType": "complete"})
     tools = [{"name": "go", "inputSchema": {"type": "object"}}]
-    always = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    target = canned(tmp_path, **{"server/discover": MODERN}, tools=tools, results={"go": said}, always=always)
+    target = canned(tmp_path, **{"server/discover": MODERN}, tools=tools, results={"go": said}, always=COMPLETE)
     async with connect(target, store="memory:") as app:
         for value in (value for value in STRUCTURED for _ in range(2)):
             result = await app.call("go")
             assert result.data == value and type(result.data) is type(value)
 
 
-async def test_list_in_structured_content_of_older_protocol_stays_beside_content(tmp_path: Path) -> None:
-    said = [{"content": [WORDS], "structuredContent": [value]} for value in STRUCTURED]
-    async with connect(canned(tmp_path, results={"go": said}), store=tmp_path / "out") as app:
-        for expected in said:
-            assert (await app.call("go")).data == expected
-
-
-async def test_content_that_is_also_in_structured_content_is_given_once(tmp_path: Path) -> None:
-    structured = {"content": [WORDS], "n": 1}
-    said = {"content": [WORDS], "structuredContent": structured}
+async def test_structured_content_of_older_protocol_stays_beside_content_unless_it_has_it(tmp_path: Path) -> None:
+    lists: list[Any] = [{"content": [WORDS], "structuredContent": [value]} for value in STRUCTURED]
+    whole = {"content": [WORDS], "n": 1}
+    said = [*lists, {"content": [WORDS], "structuredContent": whole}]
     async with connect(canned(tmp_path, results={"go": said}), store="memory:") as app:
-        assert (await app.call("go")).data == structured
+        for expected in (*lists, whole):
+            assert (await app.call("go")).data == expected
 
 
 async def test_json_in_wrapped_text_is_read_like_text_block(tmp_path: Path) -> None:
@@ -1064,7 +1046,8 @@ async def test_lone_surrogate_is_replaced_with_warning(tmp_path: Path) -> None:
     said = (
         r'{"content": [{"type": "text", "text": "first"}, {"type": "text", "text": "cut \ud83d, whole \ud83d\ude00"}]}'
     )
-    result = await call(tmp_path, said)
+    async with connect(canned(tmp_path, results={"go": said}), store="memory:") as app:
+        result = await app.call("go")
     data: Any = result.data
     assert [block["text"] for block in data["content"]] == ["first", "cut \ufffd, whole \U0001f600"]
     assert result.warnings == ("half of a surrogate pair became U+FFFD",)

@@ -6,6 +6,7 @@ The whole contract suite, recorded over Playwright and replayed, is in ``e2e/tes
 from __future__ import annotations
 
 import asyncio
+import codecs
 import hashlib
 import itertools
 import json
@@ -13,7 +14,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -166,15 +168,6 @@ async def test_replay_repeats_call_timeout_of_app_giving_up(recorded: Make, repl
                 await app.call("give_up")
 
 
-async def test_calls_recorded_in_parallel_replay_sequentially(recorded: Make, replayed: Make) -> None:
-    """What was done at once may be done in turn, and in another order."""
-    async with recorded() as app:
-        await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(2)))
-    async with replayed() as app:
-        for n in (1, 0):
-            assert (await app.call("shout", {"text": str(n)})).data == {"text": str(n)}
-
-
 async def test_replay_answers_equal_calls_in_recorded_order(tmp_path: Path, file: Path, replayed: Make) -> None:
     count = itertools.count()
 
@@ -208,7 +201,9 @@ async def test_call_cancelled_as_another_ends_returns_at_once(recorded: Make, re
             assert waiting.cancelled()
 
 
-async def test_progress_reaches_its_call_before_answer(recorded: Make, replayed: Make) -> None:
+async def test_parallel_calls_get_their_progress_before_answer_and_replay_in_any_order(
+    recorded: Make, replayed: Make
+) -> None:
     async def note(seen: list[object], item: Progress) -> None:
         seen.append(item.stage)
 
@@ -218,6 +213,9 @@ async def test_progress_reaches_its_call_before_answer(recorded: Make, replayed:
             calls = [app.call("shout", {"text": name}, on_progress=partial(note, heard[name])) for name in heard]
             await asyncio.gather(*calls)
         assert heard == {"one": ["half"], "two": ["half"]}
+    async with replayed() as app:  # what was done at once may be done in turn, and in another order
+        for name in ("two", "one"):
+            assert (await app.call("shout", {"text": name})).data == {"text": name.upper()}
 
 
 async def test_replay_is_not_recorded_over_itself(recorded: Make, replayed: Make, file: Path) -> None:
@@ -481,16 +479,11 @@ async def test_recording_line_with_too_many_values_is_not_parsed(
 
 
 @pytest.mark.usefixtures("lines")
-async def test_replay_accepts_byte_order_mark_of_an_editor(replayed: Make, file: Path) -> None:
-    file.write_text(file.read_text(encoding="utf-8"), encoding="utf-8-sig")
-    async with replayed() as app:
-        await app.call("copy", {"file": b"content"})
-
-
-@pytest.mark.usefixtures("lines")
-async def test_replay_accepts_truncated_last_line(replayed: Make, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_replay_accepts_truncated_last_line_and_byte_order_mark_of_an_editor(
+    replayed: Make, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     *whole, last = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(whole) + last[:10])
+    file.write_bytes(codecs.BOM_UTF8 + b"".join(whole) + last[:10])
     async with replayed() as app:
         await app.call("copy", {"file": b"content"})
     assert f"ends in the middle of line {len(whole) + 1}" in caplog.text
@@ -534,16 +527,22 @@ async def test_two_sessions_do_not_record_to_one_file(recorded: Make, replayed: 
             await app.call("shout", {"text": text})
 
 
-async def test_recording_on_full_disk_is_an_error_and_keeps_whole_lines(recorded: Make, file: Path) -> None:
+@contextmanager
+def limited_growth(file: Path, room: int) -> Iterator[None]:
+    """No file of this process may become more than ``room`` bytes larger than ``file`` is."""
     resource = pytest.importorskip("resource", reason="Windows has no limits")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + room, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+async def test_recording_on_full_disk_is_an_error_and_keeps_whole_lines(recorded: Make, file: Path) -> None:
     async with recorded() as app:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 100, limits[1]))
-        try:
-            with pytest.raises(StoreError, match="cannot write the recording"):
-                await app.call("shout", {"text": "a" * 1000})
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with limited_growth(file, 100), pytest.raises(StoreError, match="cannot write the recording"):
+            await app.call("shout", {"text": "a" * 1000})
         await app.call("shout", {"text": "b"})
     assert all(json.loads(line) for line in file.read_text().splitlines())
 
@@ -565,6 +564,12 @@ def make_link(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
+def make_link_of_folder(path: Path) -> None:
+    path.write_bytes(b"content")
+    elsewhere = path.parent.rename(path.parent.parent / "elsewhere")
+    path.parent.symlink_to(elsewhere)
+
+
 def make_changed(path: Path) -> None:
     path.write_bytes(b"CONTENT")
 
@@ -584,6 +589,7 @@ def make_nothing(path: Path) -> None:
         (make_pipe, r"cannot be read \("),
         (make_endless, r"cannot be read \("),
         (make_link, r"cannot be read \("),
+        (make_link_of_folder, r"cannot be read \("),
         (make_nothing, r"cannot be read .No such file"),
         (make_changed, r"was changed; put the file back as it was, or record again"),
         (make_huge, r"is larger than 4,294,967,296 bytes"),
@@ -597,14 +603,6 @@ async def test_replay_rejects_altered_content_file(
     content.unlink()
     make(content)
     await refused(replayed, rf"line {number}: its content .* {match}")
-
-
-@pytest.mark.usefixtures("lines")
-async def test_symlinked_content_folder_is_not_read(replayed: Make, file: Path) -> None:
-    folder = Path(f"{file}.d")
-    folder.rename(file.parent / "elsewhere")
-    folder.symlink_to(file.parent / "elsewhere")
-    await refused(replayed, r"its content .* cannot be read \(")
 
 
 @pytest.mark.parametrize(
@@ -696,16 +694,10 @@ async def test_forked_process_does_not_keep_a_recording_locked(recorded: Make) -
 
 
 async def test_last_line_that_finds_no_room_is_an_error(recorded: Make, file: Path) -> None:
-    resource = pytest.importorskip("resource", reason="Windows has no limits")
     async with recorded():
         opened = file.read_bytes()
     *closing, closed = file.read_bytes()[len(opened) :].splitlines(keepends=True)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        with pytest.raises(StoreError, match="cannot write the recording"):
-            async with recorded():
-                # The half of the last line finds room.
-                room = sum(map(len, closing)) + len(closed) // 2
-                resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + room, limits[1]))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    session = await recorded()
+    room = sum(map(len, closing)) + len(closed) // 2  # for the half of the last line
+    with limited_growth(file, room), pytest.raises(StoreError, match="cannot write the recording"):
+        await session.aclose()

@@ -60,6 +60,9 @@ def test_server_settings_override_general_and_preset() -> None:
     whole_name = parse('[routing.servers."my-Tools"]\nheuristics = false')
     assert not whole_name.policy("My-tools", presets=False).heuristics
     assert RoutingConfig().policy("an app", presets=True) is ABP
+    of_all = parse('[routing]\npreset = "github"\n[routing.servers.other]\npreset = "tableau"')
+    assert of_all.policy("x", presets=False).tool_fields == GITHUB.tool_fields
+    assert of_all.policy("other", presets=False).tool_fields == TABLEAU.tool_fields
 
 
 @pytest.mark.requirement("R2-6.1b")

@@ -72,26 +72,6 @@ async def test_app_content_of_wrong_or_excessive_size_is_not_saved(tmp_path: Pat
         await fetched(tmp_path / "gone" / "a", 3)
 
 
-async def test_download_filename_contains_no_known_secret(tmp_path: Path) -> None:
-    class Named(Fetcher):
-        async def into(
-            self, staged: Any, binary: BinaryData, on_download: object = None
-        ) -> tuple[BinaryData, Sequence[str]]:
-            staged.path.write_bytes(b"abc")
-            return BinaryData(binary.content, filename="report-value-of-a.pdf"), ()
-
-        async def release(self, binary: BinaryData | ABPError) -> None:
-            pass
-
-    KNOWN_SECRETS.add("A", "value-of-a")
-    try:
-        router = Router(open_store(tmp_path), fetcher=Named())
-        ref = (await router.route({"file": BinaryData(Handle("1", 3))}, capability="report")).artifact()
-    finally:
-        KNOWN_SECRETS.forget()
-    assert ref.filename and "SECRET" in ref.filename and not [*tmp_path.rglob("*value-of-a*")]
-
-
 @pytest.mark.parametrize(
     ("pieces", "stored"),
     [
@@ -100,7 +80,9 @@ async def test_download_filename_contains_no_known_secret(tmp_path: Path) -> Non
     ],
     ids=["small", "large"],
 )
-async def test_secret_is_masked_in_written_content_up_to_a_mebibyte(pieces: list[bytes], stored: bytes) -> None:
+async def test_secret_is_masked_in_written_content_up_to_a_mebibyte_and_in_its_name(
+    pieces: list[bytes], stored: bytes, tmp_path: Path
+) -> None:
     class Writing(Fetcher):
         async def into(
             self, staged: Any, binary: BinaryData, on_download: object = None
@@ -110,19 +92,21 @@ async def test_secret_is_masked_in_written_content_up_to_a_mebibyte(pieces: list
             for piece in pieces:
                 await staged.write(piece)
             assert staged.size == len(stored)
-            return binary, ()
+            return BinaryData(binary.content, filename="report-value-of-a.pdf"), ()
 
         async def release(self, binary: BinaryData | ABPError) -> None:
             pass
 
-    store = open_store("memory:")
     KNOWN_SECRETS.add("A", "value-of-a")
     try:
-        router = Router(store, fetcher=Writing())
-        ref = (await router.route({"file": BinaryData(Handle("1"))}, capability="report")).artifact()
+        for store in (open_store("memory:"), open_store(tmp_path)):
+            router = Router(store, fetcher=Writing())
+            ref = (await router.route({"file": BinaryData(Handle("1"))}, capability="report")).artifact()
+            assert await store.get(ref) == stored
+            assert ref.filename and "SECRET" in ref.filename
     finally:
         KNOWN_SECRETS.forget()
-    assert await store.get(ref) == stored
+    assert not [*tmp_path.rglob("*value-of-a*")]
 
 
 def test_broken_content_has_no_declared_text_or_metadata() -> None:

@@ -144,12 +144,7 @@ def test_large_file_warning_and_auto_read_follow_size_and_type(
 ) -> None:
     one = ref(size, mime_type)
     assert (estimated_tokens(one), large_file_warning(one), auto_read_safe(one)) == (tokens, large, safe)
-
-
-@pytest.mark.requirement("R4-10c", "R4-10d")
-def test_large_file_limits_are_configurable() -> None:
     limits = FileLimits(large_file_tokens=1, max_auto_read_bytes=4)
-    assert not large_file_warning(ref(4, "text/plain"), limits)
-    assert auto_read_safe(ref(4, "text/plain"), limits)
-    assert large_file_warning(ref(5, "text/plain"), limits)
-    assert not auto_read_safe(ref(5, "text/plain"), FileLimits(max_auto_read_bytes=4))
+    for size, fits in ((4, True), (5, False)):
+        text = ref(size, "text/plain")
+        assert bool(large_file_warning(text, limits)) is not fits and auto_read_safe(text, limits) is fits

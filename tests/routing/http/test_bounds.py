@@ -11,34 +11,9 @@ import pytest
 from multidict import CIMultiDict
 
 from tests.support.rows import each_row
-from transports.errors import ProtocolError
 from transports.routing.http._addresses import AddressGuard
 from transports.routing.http._request import body_excerpt
 from transports.routing.http._urls import BadHeader, BadUrl, check_headers, display_unparsed_url, parse, secret_forms
-from transports.session._manifest import PageHead, read_manifest
-
-# --- the head of a page -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pieces", [["x" * 1000], ["x" * 1001], ["x" * 600, "x" * 600]])
-def test_title_is_cut_to_1000_characters(pieces: list[str]) -> None:
-    head = PageHead("utf-8")
-    head.feed(b"<title>")
-    for piece in pieces:
-        head.feed(piece.encode())
-    head.feed(b"</title><link rel=abp-manifest href=/m>", last=True)
-    assert head.title == "x" * 1000 and head.href == "/m"
-
-
-# --- manifests --------------------------------------------------------------------------------------------------------
-
-
-def test_invalid_manifest_error_quotes_cut_characters() -> None:
-    with pytest.raises(ProtocolError, match="begins with '\"a" + "ä" * 19 + "'"):
-        read_manifest(('"a' + "ä" * 19 + '"').encode())
-    with pytest.raises(ProtocolError, match="begins with '\"ab" + "ä" * 18 + "\ufffd'"):
-        read_manifest(('"ab' + "ä" * 30 + '"').encode())
-
 
 # --- connections ------------------------------------------------------------------------------------------------------
 

@@ -215,6 +215,8 @@ async def test_page_without_manifest_is_reported(find: Find, serve: Serve, answe
         (b'{"abp": "\xff"}', "utf-8"),
         (b"[1,\n2]", "it is JSON but not an object: it begins with '[1, 2]'"),
         (b"{}", "has none of abp, app and capabilities"),
+        (('"a' + "ä" * 19 + '"').encode(), "begins with '\"a" + "ä" * 19 + "'"),
+        (('"ab' + "ä" * 30 + '"').encode(), "begins with '\"ab" + "ä" * 18 + "\ufffd'"),
     ],
 )
 async def test_invalid_manifest_is_rejected(find: Find, serve: Serve, body: bytes, reason: str) -> None:

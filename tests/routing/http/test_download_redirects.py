@@ -82,16 +82,14 @@ async def test_invalid_redirect_is_rejected(get: Get, serve: Serve, to: str, why
 
 @pytest.mark.fault(34)
 @pytest.mark.usefixtures("trusted")
-async def test_redirect_from_https_to_http_is_rejected(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
+async def test_redirect_from_https_to_http_is_rejected_and_reverse_is_followed(
+    get: Get, serve: Serve, tls: ssl.SSLContext
+) -> None:
     plain = await serve()
     server = await serve(moved(plain.url), tls=tls)
     with pytest.raises(RedirectRefused, match="from https: to http:"):
         await get(server.url)
     assert plain.connects == 0
-
-
-@pytest.mark.usefixtures("trusted")
-async def test_https_download_resumes_after_redirect_from_http(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
     server = await serve(cut(ETag='"v1"'), rest(), tls=tls)
     plain = await serve(moved(server.url))
     assert (await get(plain.url)).data == BODY
@@ -115,14 +113,12 @@ PUBLIC = "8.8.8.8 1.1.1.1 172.32.0.1 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b::808
 
 
 @pytest.mark.fault(35)
-@each_row("address", PRIVATE.split())
-def test_private_address_is_not_public(address: str) -> None:
-    assert not addresses.is_public(address)
-
-
-@each_row("address", PUBLIC.split())
-def test_public_address_is_recognised(address: str) -> None:
-    assert addresses.is_public(address)
+@each_row(
+    ("address", "public"),
+    [*((address, False) for address in PRIVATE.split()), *((address, True) for address in PUBLIC.split())],
+)
+def test_private_address_is_not_public(address: str, public: bool) -> None:
+    assert addresses.is_public(address) is public
 
 
 LITERALS = ["127.0.0.1", "0.0.0.0", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0x7f.1", "127.0.0.1.",

@@ -87,9 +87,3 @@ async def test_redirects_send_sender_headers_for_each_step(get: Get, serve: Serv
     assert (await get("/f", sender=Sender(app.url + "/", app.url), cookies=jar)).data == BODY
     assert app.sent("Sec-Fetch-Site") == ["same-origin", "same-site"] and other.sent("Sec-Fetch-Site") == ["same-site"]
     assert app.sent("Origin") == [None, "null"] and other.sent("Origin") == [app.url]
-
-
-async def test_no_fetch_metadata_is_sent_without_document(get: Get, serve: Serve) -> None:
-    app = await serve()
-    await get(app.url + "/f", base_url=app.url)
-    assert not {"Origin", "Referer", "Sec-Fetch-Site", "Sec-Fetch-Mode"} & set(app.seen[0].headers)

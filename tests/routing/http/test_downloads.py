@@ -99,6 +99,9 @@ async def test_relative_urls_and_spellings_are_resolved(
     server = await serve()
     await get(url, base_url=server.url + base)
     assert server.seen[0].target == target
+    assert not {"Origin", "Referer", "Sec-Fetch-Site", "Sec-Fetch-Mode"} & set(
+        server.seen[0].headers
+    )  # no document asks
 
 
 @each_row(

@@ -104,7 +104,9 @@ def test_page_head_reads_base_and_title() -> None:
     )
     assert (head.title, head.base, head.href) == ("A & B C", "/b/", None)
     assert read('<template><base href="/x"></template></head><base href="/y">').base is None
-    assert len(read(f"<title>{'x' * 40_000}</title></head>", step=100).title) < 2000
+    for characters, step in ((1000, None), (1001, None), (1200, 600), (40_000, 100)):
+        cut = read(f"<title>{'x' * characters}</title><link rel=abp-manifest href=/m></head>", step=step)
+        assert (cut.title, cut.href) == ("x" * 1000, "/m")
 
 
 LINK = '<link rel="abp-manifest" href="/ä€.json">'
