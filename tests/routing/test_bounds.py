@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -93,46 +94,34 @@ def test_content_is_shortened_to_limit(shorter: Callable[[object], object], cont
 
 @pytest.mark.requirement("R2-6.1b")
 @each_row(
-    ("allowed", "refused", "message"),
+    ("make", "allowed", "refused", "message"),
     [
-        (lambda: clamp("x", 64), lambda: clamp("x", 63), r"at least 64 \(it is 63\)"),
-        (
-            lambda: Result("x", "x", {}).for_agent(max_bytes=1024),
-            lambda: Result("x", "x", {}).for_agent(max_bytes=1023),
-            r"at least 1024 \(it is 1023\)",
-        ),
-        (lambda: AgentLimits(max_bytes=1024), lambda: AgentLimits(max_bytes=1023), r"at least 1024 \(it is 1023\)"),
-        (
-            lambda: AgentLimits(max_field_chars=1),
-            lambda: AgentLimits(max_field_chars=0),
-            "max_field_chars must be at least 1 ",
-        ),
-        (
-            lambda: AgentLimits(truncation_suffix="x" * 200),
-            lambda: AgentLimits(truncation_suffix="x" * 201),
-            "at most 200 characters",
-        ),
-        (lambda: FieldRule("a"), lambda: FieldRule(""), "needs a path"),
+        (partial(clamp, "x"), 64, 63, r"at least 64 \(it is 63\)"),
+        (lambda limit: Result("x", "x", {}).for_agent(max_bytes=limit), 1024, 1023, r"at least 1024 \(it is 1023\)"),
+        (lambda limit: AgentLimits(max_bytes=limit), 1024, 1023, r"at least 1024 \(it is 1023\)"),
+        (lambda limit: AgentLimits(max_field_chars=limit), 1, 0, "max_field_chars must be at least 1 "),
+        (lambda size: AgentLimits(truncation_suffix="x" * size), 200, 201, "at most 200 characters"),
+        (FieldRule, "a", "", "needs a path"),
         *(
-            (partial(ResourcePolicy, **{name: 0}), partial(ResourcePolicy, **{name: -1}), rf"{name} .*\(it is -1\)")  # type: ignore[arg-type]
+            (lambda limit, name=name: ResourcePolicy(**{name: limit}), 0, -1, rf"{name} .*\(it is -1\)")
             for name in ("auto_read_if_size_under_bytes", "inline_text_if_under_chars")
         ),
         *(
-            (partial(RoutingPolicy, **{name: 0}), partial(RoutingPolicy, **{name: -1}), rf"{name} .*\(it is -1\)")  # type: ignore[arg-type]
+            (lambda limit, name=name: RoutingPolicy(**{name: limit}), 0, -1, rf"{name} .*\(it is -1\)")
             for name in ("min_guessed_chars", "max_decode_bytes", "max_inline_chars", "max_inline_bytes", "max_texts")
         ),
-        (lambda: check_path("$.a"), lambda: check_path("pages..image"), "is not a path of a field"),
-        (lambda: check_path("\\$ref"), lambda: check_path("$ref"), "a key that begins with [$] is written"),
-        (lambda: check_path("a.b"), lambda: check_path("pages."), "is not a path of a field"),
-        (lambda: check_path("$.pages"), lambda: check_path("$.pages["), "is not a JSONPath .RFC 9535.: .*brackets"),
+        (check_path, "$.a", "pages..image", "is not a path of a field"),
+        (check_path, "\\$ref", "$ref", "a key that begins with [$] is written"),
+        (check_path, "a.b", "pages.", "is not a path of a field"),
+        (check_path, "$.pages", "$.pages[", "is not a JSONPath .RFC 9535.: .*brackets"),
     ],
 )
 def test_out_of_range_limit_raises_usage_error(
-    allowed: Callable[[], object], refused: Callable[[], object], message: str
+    make: Callable[[Any], object], allowed: object, refused: object, message: str
 ) -> None:
-    allowed()
+    make(allowed)
     with pytest.raises(UsageError, match=message):
-        refused()
+        make(refused)
 
 
 @pytest.mark.parametrize(("count", "more"), [(20, "'p19'"), (21, "'p19' and 1 more")])

@@ -1,12 +1,12 @@
 """Files given with a call: what is accepted, what is stored, what the transport gets, what a reader is told."""
 
-import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tests.support.apps import b64
 from tests.support.rows import each_row
 from transports import LocalStore, MemoryTransport, connect
 from transports.artifacts import ArtifactRef, MemoryStore
@@ -17,10 +17,6 @@ from transports.routing import FileLimits, GivenFile, accept_files, auto_read_sa
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
 Given = Mapping[str, GivenFile | BinaryData | Path | bytes]
-
-
-def b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from typing import cast
 
 import pytest
 
+from tests.support.apps import b64
 from tests.support.rows import each_row
 from transports import LocalStore, NoneStore, Router, Scope
 from transports.artifacts import MemoryStore
-from transports.errors import ABPError, BadEncoding, ProtocolError, SizeMismatch, StoreFull
+from transports.errors import ABPError, BadEncoding, ProtocolError, SizeMismatch, StoreFull, UsageError
 from transports.protocol._strict_json import JSONValue, encode_json
 from transports.protocol.binary import BinaryData, Handle
 from transports.routing import (
@@ -37,19 +38,10 @@ SMALL = b"%PDF-1.4\nsmall"
 Json = dict[str, JSONValue]
 
 
-def b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
 def at(value: object, *place: str | int) -> JSONValue:
     for step in place:
         value = cast(dict[str | int, object], value)[step]
     return cast(JSONValue, value)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    return LocalStore(tmp_path)
 
 
 def layers(result: Result) -> list[tuple[str, str]]:
@@ -440,6 +432,8 @@ async def test_failed_file_or_full_store_raises_while_storing_text(
     with pytest.raises(SizeMismatch) as caught:
         await Router(store).route(answer, capability="x")
     assert caught.value.result is not None and not caught.value.result.artifacts
+    with pytest.raises(UsageError, match="the answer has none; places with an artifact: none"):
+        caught.value.result.artifact()
     monkeypatch.setattr(store, "put_text", full)
     with pytest.raises(StoreFull):
         await Router(store).route({"text": "x" * 50_000}, capability="x")

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.apps import PDF, PNG
 from transports import JSONValue, LocalStore, NoneStore, Router, RoutingPolicy
 from transports.errors import BadEncoding, SizeMismatch, StoreFull, UnsupportedBinary, UsageError
 from transports.protocol.binary import BinaryData, Broken, Encoded
 from transports.routing import Result
-
-PDF = b"%PDF-1.7\n" + bytes(range(256))
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(
@@ -24,11 +22,6 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
     max_leaves=20,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    return LocalStore(tmp_path)
 
 
 @pytest.mark.requirement("R0-4b")
@@ -243,12 +236,3 @@ def test_field_that_is_no_place_of_data_is_ignored(field: str) -> None:
     data: JSONValue = [{"uri": "artifact://a"}]
     result = Result("x", data, {}, inline_fields=frozenset({field}))
     assert result.without_keys({"uri"}).data == data
-
-
-async def test_result_without_stored_files_has_no_artifact(store: LocalStore) -> None:
-    with pytest.raises(SizeMismatch) as caught:
-        await Router(store).route({"image": BinaryData(PNG, size=1)}, capability="x")
-    result = caught.value.result
-    assert isinstance(result, Result)
-    with pytest.raises(UsageError, match="the answer has none; places with an artifact: none"):
-        result.artifact()

@@ -1,7 +1,6 @@
 """Text that an app declares as a file becomes one, and stays readable in the answer."""
 
 import pickle
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -12,11 +11,6 @@ from transports.protocol.binary import BinaryData, Encoded
 from transports.routing import AgentLimits, FieldRule, RoutingPolicy
 
 HELLO = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8", "size": 13}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    return LocalStore(tmp_path)
 
 
 def node(data: object, *steps: str | int) -> dict[str, object]:

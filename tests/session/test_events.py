@@ -257,11 +257,10 @@ async def test_equal_capability_changes_of_different_times_are_two(
         await eventually(lambda: len(notifications) == 2)
 
 
-class UnlistedApp(MemoryTransport):
-    features = MemoryTransport.features.__class__()
-
-
 async def test_change_event_updates_capabilities_without_list(app_of: Connect) -> None:
+    class UnlistedApp(MemoryTransport):
+        features = Features()
+
     transport = UnlistedApp({"one": nothing, "two": nothing})
     async with app_of(transport) as app, app.events() as events:
         new = {"name": "three", "description": "a third", "inputSchema": {"type": "object"}}

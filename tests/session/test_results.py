@@ -75,6 +75,7 @@ async def test_a_wrong_mime_type_is_a_warning(app_of: Connect, document: object,
 
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+BINARY_PDF = b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n"
 LOST = "which lost some of its bytes; the app must read it as an ArrayBuffer or Blob"
 
 
@@ -82,20 +83,10 @@ LOST = "which lost some of its bytes; the app must read it as an ArrayBuffer or 
     ("content", "mime_type", "name", "warning"),
     [
         (b"", None, "a.pdf", "named as application/pdf, but the content is empty"),
-        (
-            b'{"error": 404}',
-            "application/pdf",
-            None,
-            "declared as application/pdf, but the content is JSON; it may be an",
-        ),
+        (b'{"error": 404}', "application/pdf", None, "declared as application/pdf, but the content is JSON; it may be"),
         (b' [ {"n": 1}]', None, "a.xlsx", "sheet, but the content is JSON; it may be an error message"),
         (b"<!DOCTYPE html><p>Sign in", None, "a.pdf", "named as application/pdf, but the content is text/html"),
-        (
-            b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n",
-            "application/pdf",
-            None,
-            f"(application/pdf) that was decoded as text, {LOST}",
-        ),
+        (BINARY_PDF, "application/pdf", None, f"(application/pdf) that was decoded as text, {LOST}"),
         (b"PK\x03\x04\x14\x00\xe9", None, "a.xlsx", f"(application/zip) that was decoded as text, {LOST}"),
         (b"\x89PNG\r\n\x1a\n\0", None, None, f"(image/png) that was decoded as text, {LOST}"),
         (b"<!DOCTYPE html><p>Sign in", XLSX, None, f"declared as {XLSX}, but the content is text/html; stored as"),
@@ -105,7 +96,7 @@ LOST = "which lost some of its bytes; the app must read it as an ArrayBuffer or 
         (b"<html><table></table>", None, "a.xls", ""),  # Excel opens it
         (b"{}", None, "a.txt", ""),
         (PDF, "application/pdf", "a.pdf", ""),
-        (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n\xef\xbf\xbd", "application/pdf", "a.pdf", ""),
+        (BINARY_PDF + b"\xef\xbf\xbd", "application/pdf", "a.pdf", ""),
     ],
 )
 async def test_file_that_cannot_be_what_it_is_called_is_a_warning(

@@ -182,7 +182,9 @@ def test_invalid_target_error_gives_hint_and_no_password(target: str, message: s
     assert "hunter2" not in caught.value.message
 
 
-def test_unknown_or_unsuitable_transport_is_rejected() -> None:
+def test_scheme_chooses_transport_and_another_one_is_rejected() -> None:
+    session = connect("http://127.0.0.1:1/")
+    assert isinstance(session.transport, PlaywrightTransport) and session.transport.url == "http://127.0.0.1:1/"
     for address, transport, message in (
         ("http://h/", "carrier-pigeon", "unknown transport 'carrier-pigeon' for http://; use 'playwright'"),
         ("http://h/", "websockets", "; ws:// addresses need no transport="),
@@ -192,9 +194,3 @@ def test_unknown_or_unsuitable_transport_is_rejected() -> None:
         with pytest.raises(UsageError) as caught:
             connect(address, transport=transport)
         assert message in caught.value.message
-
-
-def test_http_url_uses_playwright_and_starts_nothing_before_open() -> None:
-    session = connect("http://127.0.0.1:1/")
-    assert isinstance(session.transport, PlaywrightTransport)
-    assert session.transport.url == "http://127.0.0.1:1/"
