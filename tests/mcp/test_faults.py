@@ -130,6 +130,14 @@ async def test_hostile_schema_does_not_break_or_stall_call(tmp_path: Path) -> No
             await app.call("regex_schema", {"x": "a" * 5000 + "!"})
 
 
+def python(script: str, *arguments: str) -> str:
+    """The target of a server that is this script."""
+    return f"mcp+stdio:{shlex.join([sys.executable, '-c', script, *arguments])}"
+
+
+DATABASE = "--url=postgresql://user:pa55-word@db.example/sales"
+
+
 @pytest.mark.load
 @pytest.mark.parametrize(
     ("command", "says"),
@@ -139,7 +147,13 @@ async def test_hostile_schema_does_not_break_or_stall_call(tmp_path: Path) -> No
         ("mcp+stdio:false", "ended with status 1"),
         ("mcp+stdio:cat", r"cat cannot be connected: it refuses the handshake \(.*\); is it an MCP server\?"),
         ("mcp+http://127.0.0.1:9/mcp", "cannot be connected: .*; start the server or correct the address"),
+        (python("print('Error: no key', end='')"), "ended with status 0; it said: Error: no key"),
+        (
+            python("import sys; sys.exit(f'cannot open {sys.argv[1]}: wrong password pa55-word')", DATABASE),
+            "cannot open --url=postgresql://user:…@db.example/sales: wrong password …",
+        ),
     ],
+    ids=["mute", "no command", "status", "refusal", "no listener", "error on stdout", "password in an address"],
 )
 async def test_failed_server_connect_raises_and_leaves_no_process(
     tmp_path: Path, command: str, says: str, monkeypatch: pytest.MonkeyPatch
@@ -149,7 +163,7 @@ async def test_failed_server_connect_raises_and_leaves_no_process(
     with pytest.raises(ConnectFailed, match=says) as failed:
         async with connect(command, store=tmp_path, timeout=1 if "1 s" in says else 30):
             pass
-    assert "secret-token" not in str(failed.value)
+    assert "secret-token" not in str(failed.value) and "pa55-word" not in str(failed.value)
     assert descendants() <= before
 
 
@@ -241,8 +255,7 @@ for line in sys.stdin:
 
 
 async def test_reason_why_server_does_not_start_again_is_said(tmp_path: Path) -> None:
-    target = shlex.join([sys.executable, "-c", _ONCE, str(tmp_path / "ended")])
-    async with connect(f"mcp+stdio:{target}", store="memory:") as app:
+    async with connect(python(_ONCE, str(tmp_path / "ended")), store="memory:") as app:
         with pytest.raises(Disconnected, match="ended with status 1"):
             await app.call("go")
         with pytest.raises(Disconnected, match=r"not back within 2 s: .* it said: the database is locked"):
@@ -255,7 +268,7 @@ async def test_server_inherits_proxies_and_certificates_only(tmp_path: Path, mon
         monkeypatch.setenv(name, value)
     script = f"import os, sys; sys.exit(str([os.environ.get(name) for name in {list(values)}]))"
     with pytest.raises(ConnectFailed, match=r"it said: \['…', '/ca.pem', None\]"):
-        await connect(f"mcp+stdio:{shlex.join([sys.executable, '-c', script])}", store="memory:")
+        await connect(python(script), store="memory:")
 
     entry = {"command": sys.executable, "args": ["-c", script], "env": {"NODE_EXTRA_CA_CERTS": "/own.pem"}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
@@ -264,22 +277,11 @@ async def test_server_inherits_proxies_and_certificates_only(tmp_path: Path, mon
 
 
 async def test_last_words_of_servers_that_end_together_are_shown() -> None:
-    command = shlex.join([sys.executable, "-c", "import sys; sys.exit('out of cheese')"])
-
     async def connect_once() -> None:
         with pytest.raises(ConnectFailed, match="it said: out of cheese"):
-            await connect(f"mcp+stdio:{command}", store="memory:")
+            await connect(python("import sys; sys.exit('out of cheese')"), store="memory:")
 
     await asyncio.gather(*(connect_once() for _ in range(5)))
-
-
-async def test_password_in_the_address_of_a_database_is_not_shown() -> None:
-    script = "import sys; sys.exit(f'cannot open {sys.argv[1]}: wrong password pa55-word')"
-    command = shlex.join([sys.executable, "-c", script, "--url=postgresql://user:pa55-word@db.example/sales"])
-    with pytest.raises(
-        ConnectFailed, match=r"cannot open --url=postgresql://user:…@db.example/sales: wrong password …"
-    ):
-        await connect(f"mcp+stdio:{command}", store="memory:")
 
 
 async def test_errors_do_not_show_server_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

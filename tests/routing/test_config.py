@@ -65,7 +65,7 @@ def test_server_settings_override_general_and_preset() -> None:
     assert of_all.policy("other", presets=False).tool_fields == TABLEAU.tool_fields
 
 
-@pytest.mark.requirement("R2-6.1b")
+@pytest.mark.requirement("R2-6.1b", "R2-6.1f")
 @each_row(
     ("text", "message"),
     [
@@ -80,6 +80,20 @@ def test_server_settings_override_general_and_preset() -> None:
         ("[[routing.tool_fields.x]]\nmime_type = 'a/b'", "abp.toml: routing.tool_fields.x.0.path: Field required"),
         ("[[routing.tool_fields.x]]\npth = '$.a'", "routing.tool_fields.x.0.pth: Unexpected keyword argument"),
         ("[[routing.signatures]]\nmagic = 'zz'", "abp.toml: routing.signatures: magic must be hexadecimal digits"),
+        # names of the document that docs/requirements.md R2 follows
+        ("[routing]\nmax_inline_sizes = 1", "abp.toml: routing.max_inline_sizes: unknown"),
+        ("[routing]\nmax_inline_size = 1\nmax_inline_chars = 1", "routing: max_inline_chars is given under two names"),
+        ("[routing.binary_detection]\nenable = true", "routing.binary_detection.enable: unknown"),
+        ("[routing]\nheuristics = true\nbinary_detection.enabled = true", "heuristics is given under two names"),
+        ("[routing]\nbinary_detection = 1", "routing.binary_detection: must be a table"),
+        ("[routing.binary_detection]\nsignatures = 1", "routing.binary_detection.signatures: must be a table"),
+        ('[routing.binary_detection.signatures]\n"J?" = ["a", "b/c"]', "signatures.J?: is not the beginning of base64"),
+        ('[routing.binary_detection.signatures]\nJVBERi = "pdf"', "signatures.JVBERi: must be an extension and a type"),
+        ('[routing.binary_detection.signatures]\nPK = ["zip", "application/zip"]', "magic must have at least 3 bytes"),
+        ("[routing.agent]\nmax_observation = 1", "routing.agent.max_observation: Unexpected keyword argument"),
+        ("[routing]\nmax_inline_bytes = 1\nagent.auto_artifact_threshold = 1", "max_inline_bytes is given under two"),
+        ('[[routing.tool_fields.a]]\nfield_path = "x"\npath = "y"', "tool_fields.a.0: path is given under two names"),
+        ('[[routing.tool_fields.a]]\nfield_paths = "x"', "routing.tool_fields.a.0"),
     ],
 )
 def test_invalid_routing_setting_is_named(text: str, message: str) -> None:

@@ -431,9 +431,10 @@ async def test_failed_file_or_full_store_raises_while_storing_text(
     answer = {"file": BinaryData(PNG, "image/png", 1), "text": "x" * 50_000}
     with pytest.raises(SizeMismatch) as caught:
         await Router(store).route(answer, capability="x")
-    assert caught.value.result is not None and not caught.value.result.artifacts
+    result = caught.value.result
+    assert isinstance(result, Result) and not result.artifacts
     with pytest.raises(UsageError, match="the answer has none; places with an artifact: none"):
-        caught.value.result.artifact()
+        result.artifact()
     monkeypatch.setattr(store, "put_text", full)
     with pytest.raises(StoreFull):
         await Router(store).route({"text": "x" * 50_000}, capability="x")

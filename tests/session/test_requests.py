@@ -74,7 +74,7 @@ async def test_a_call_sends_its_timeout_and_ids_as_options(app_of: Connect) -> N
     payload: Any = calls[0].payload
     assert payload["options"] == {"timeout": 1500, "progressToken": calls[0].id, "callId": calls[0].id}
     assert payload["params"] == {}
-    assert [call.payload["options"].get("timeout") for call in calls] == [1500, 1, None, None]  # type: ignore[index, call-overload, union-attr]
+    assert [call.payload["options"].get("timeout") for call in calls] == [1500, 1, None, None]  # type: ignore[index]
     assert calls[0].id != calls[1].id
     assert timeouts[:opening] == [math.inf] * opening
     assert timeouts[opening : opening + 4] == [pytest.approx(1.5, abs=1), 0.001, math.inf, math.inf]
