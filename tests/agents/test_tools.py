@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from tests.conftest import Connect
-from tests.support.apps import PDF, NotingTransport, answering, hang
+from tests.support.apps import PDF, NotingTransport, answering, echo, hang
 from tests.support.eventually import eventually
-from transports import BinaryData, CallTimeout, CapabilityError, Disconnected, MemoryTransport, Progress, Session
+from transports import BinaryData, CapabilityError, Disconnected, MemoryTransport, Progress, Session
 from transports.agents import AppTools
 from transports.memory import Call
 
@@ -32,10 +32,6 @@ def file(data: bytes, filename: str, mime_type: str) -> BinaryData:
 
 def declaring(*capabilities: Mapping[str, object]) -> NotingTransport:
     """An app with these declarations, which answers the parameters of each call."""
-
-    async def echo(params: Mapping[str, object], call: Call) -> object:
-        return dict(params)
-
     return NotingTransport({str(capability["name"]): echo for capability in capabilities}, list=[*capabilities])
 
 
@@ -325,10 +321,7 @@ async def test_tool_errors_are_actionable_for_model(app_of: Connect) -> None:
     async def lose(params: Mapping[str, object], call: Call) -> object:
         raise Disconnected("the connection broke", sent=True)
 
-    async def late(params: Mapping[str, object], call: Call) -> object:
-        raise CallTimeout("no answer within 1 s", sent=True)
-
-    async with app_of({"print": fail, "lose": lose, "late": late}) as app:
+    async with app_of({"print": fail, "lose": lose, "hang": hang}) as app:
         tools = AppTools(app, {})
         printed = await tools.call("abp_print", {})
         assert printed.is_error and printed.result is None and printed.attachments == ()
@@ -339,7 +332,9 @@ async def test_tool_errors_are_actionable_for_model(app_of: Connect) -> None:
             "Next: call again",
         ]
         assert "it may have run: look at the app before you call again" in (await tools.call("abp_lose", {})).text
-        assert "before you call again, for less at once" in (await tools.call("abp_late", {})).text
+        late = await AppTools(app, {"timeout": 0.05}).call("abp_hang", {})
+        assert late.is_error and "within 0.05 s" in late.text and "[TIMEOUT]" in late.text
+        assert "before you call again, for less at once" in late.text
         for text, reason in (
             ("{", "the arguments of abp_print"),
             ("[]", "must be an object"),
@@ -360,18 +355,6 @@ async def test_artifacts_stored_before_error_are_in_its_answer(app_of: Connect) 
     assert answer.is_error and answer.result is not None
     error_text, stored = answer.text.split("\nStored:\n")
     assert "[SIZE_MISMATCH]" in error_text and json.loads(stored)["data"]["a"]["uri"] == answer.result.artifact("a").uri
-
-
-async def test_tool_timeout_applies_per_call(app_of: Connect) -> None:
-    transport = MemoryTransport({"hang": hang})
-    async with app_of(transport) as app:
-        answer = await AppTools(app, {"timeout": 0.05}).call("abp_hang", {})
-    assert (
-        answer.is_error
-        and "within 0.05 s" in answer.text
-        and "[TIMEOUT]" in answer.text
-        and "for less at once" in answer.text
-    )
 
 
 async def test_progress_reaches_caller_and_cancel_reaches_app(app: Session) -> None:

@@ -41,6 +41,11 @@ def answering(data: object) -> Handler:
     return handle
 
 
+async def echo(params: Mapping[str, object], call: Call) -> object:
+    """Answers its parameters."""
+    return dict(params)
+
+
 async def hang(params: Mapping[str, object], call: Call) -> object:
     """Never answers."""
     await asyncio.Event().wait()

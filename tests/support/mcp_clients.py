@@ -26,7 +26,7 @@ from mcp_types import (
     TextContent,
 )
 
-from tests.support.apps import answering
+from tests.support.apps import answering, hang
 from tests.support.slow import slow_but
 from transports import CapabilityError, MemoryTransport, Session, connect as connect_app
 from transports.artifacts import open_store
@@ -46,11 +46,6 @@ async def shout(params: Mapping[str, object], call: Call) -> object:
     return {"text": str(params.get("text", "")).upper()}
 
 
-async def hold(params: Mapping[str, object], call: Call) -> object:
-    await asyncio.Event().wait()
-    return None
-
-
 async def refuse(params: Mapping[str, object], call: Call) -> object:
     raise CapabilityError("no paper", code="PRINTER_EMPTY", alternatives=["text.shout"])
 
@@ -62,7 +57,7 @@ async def digest(params: Mapping[str, Any], call: Call) -> object:
     return {"sha256": hashlib.sha256(data).hexdigest(), "name": file.filename, "type": file.mime_type}
 
 
-APP: Mapping[str, Handler] = {"text.shout": shout, "job.hold": hold, "print.page": refuse, "file.digest": digest}
+APP: Mapping[str, Handler] = {"text.shout": shout, "job.hold": hang, "print.page": refuse, "file.digest": digest}
 
 
 class Apps:

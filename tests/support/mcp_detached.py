@@ -14,7 +14,8 @@ from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
-from tests.support.mcp_clients import Apps, hold, refuse, shout
+from tests.support.apps import hang
+from tests.support.mcp_clients import Apps, refuse, shout
 from transports.artifacts import open_store
 from transports.memory import Handler
 from transports.session._app_tables import AppEntry
@@ -41,7 +42,7 @@ class Gate:
 
     @property
     def app(self) -> Mapping[str, Handler]:
-        return {"gate.wait": self.wait, "text.shout": shout, "print.page": refuse, "job.hold": hold, "job.ask": ask}
+        return {"gate.wait": self.wait, "text.shout": shout, "print.page": refuse, "job.hold": hang, "job.ask": ask}
 
 
 async def ask(params: Mapping[str, object], call: Call) -> object:

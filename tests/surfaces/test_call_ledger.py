@@ -41,27 +41,6 @@ class Nobody:
         raise AssertionError
 
 
-async def test_call_is_found_after_restart_by_its_owner_only(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    async with CallLedger(state) as ledger:
-        assert stat.S_IMODE(state.stat().st_mode) == 0o700
-        await ledger.add(record("a"))
-        await ledger.finish(done(record("a")), b'{"success":true}', b'{"content":[]}')
-        await ledger.add(record("b", BOB))
-    async with CallLedger(state) as ledger:
-        kept_call = await ledger.get("a", ANN)
-        assert kept_call and not kept_call.expired
-        assert (kept_call.answer, kept_call.content) == (b'{"success":true}', b'{"content":[]}')
-        assert kept_call.record == done(record("a"))
-        assert await ledger.get("a", BOB) is None and await ledger.get("c", ANN) is None
-        assert [call.id for call in await ledger.calls(ANN, 10)] == ["a"]
-        assert [call.id for call in await ledger.calls(Scope(), 10)] == ["a", "b"]
-        assert [call.id for call in await ledger.calls(Scope(user="ann", session="s2"), 10)] == []
-        lost = await ledger.get("b", BOB)
-        assert lost and lost.record.status is CallStatus.UNKNOWN and not lost.expired
-        assert lost.record.error and lost.record.error[0] == "OUTCOME_UNKNOWN"
-
-
 async def test_outcome_with_text_that_is_not_utf8_is_saved() -> None:
     failed = CallFinished("a", "job.run", 5.0, error=ABPError("/caf\udce9: no space left"))
     async with CallLedger() as ledger:

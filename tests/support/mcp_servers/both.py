@@ -1,6 +1,5 @@
 """A server made with the official SDK, of both eras: numbers, progress, and pictures of any size."""
 
-import os
 import random
 
 from mcp.server.mcpserver import Context, Image, MCPServer
@@ -11,16 +10,6 @@ server = MCPServer("both")
 @server.tool()
 def double(number: int) -> int:
     return 2 * number
-
-
-@server.tool()
-def pid() -> int:
-    return os.getpid()
-
-
-@server.tool(structured_output=False)
-def say(text: str) -> str:
-    return text
 
 
 @server.tool(structured_output=False)

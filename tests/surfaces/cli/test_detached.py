@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from tests.support.apps import hang
 from tests.support.command_line import CommandLine, in_thread
 from tests.support.web_client import TOKEN, running
 from transports import BinaryData, CapabilityError
@@ -31,11 +31,6 @@ async def shout(params: Mapping[str, object], call: Call) -> object:
     return {"text": str(params["text"]).upper(), "file": content}
 
 
-async def hold(params: Mapping[str, object], call: Call) -> object:
-    await asyncio.Event().wait()
-    return None
-
-
 async def refuse(params: Mapping[str, object], call: Call) -> object:
     raise CapabilityError("no paper", code="PRINTER_EMPTY")
 
@@ -46,7 +41,7 @@ async def ask(params: Mapping[str, object], call: Call) -> object:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    app = {"text.shout": shout, "job.hold": hold, "job.refuse": refuse, "job.ask": ask}
+    app = {"text.shout": shout, "job.hold": hang, "job.refuse": refuse, "job.ask": ask}
     ledger = CallLedger(tmp_path / "kept")
     serving = running(LocalStore(tmp_path / "served"), app, question_timeout=0.3, ledger=ledger)
     with in_thread(serving) as web:
@@ -99,27 +94,17 @@ def test_detached_calls_are_started_listed_awaited_and_cancelled(
     assert "no answer within 0.1 s" in abp("calls", "wait", short, *there).err
 
 
-class Foreign(BaseHTTPRequestHandler):
-    """A server of somebody else's."""
-
-    def do_GET(self) -> None:
-        body = b"<html>" if "wait" in self.path else b'{"calls": [{"id": 1}]}'
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
-
-
 @pytest.fixture
 def foreign() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Foreign) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    """A server of somebody else's."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="<html>" if "wait" in request.path_qs else '{"calls": [{"id": 1}]}')
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    with in_thread(TestServer(app)) as server:
+        yield str(server.make_url("/"))
 
 
 def test_usage_errors_name_option_to_fix(abp: CommandLine, server: str, foreign: str) -> None:

@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from tests.support.command_line import CommandLine
-
-
-@contextmanager
-def refusing_server() -> Iterator[tuple[str, list[str]]]:
-    """A server that refuses each download: its address, and the methods of the requests."""
-    methods: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            methods.append(self.command)
-            self.send_error(403)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", methods
-        finally:
-            server.shutdown()
+from tests.support.command_line import CommandLine, in_thread
 
 
 @pytest.mark.slow
@@ -43,8 +18,16 @@ def test_refused_browser_download_is_tried_once(
     for name in ("PATH", "PLAYWRIGHT_BROWSERS_PATH"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.delenv("ABP_BROWSER", raising=False)
-    with refusing_server() as (address, methods):
-        monkeypatch.setenv("PLAYWRIGHT_DOWNLOAD_HOST", address)
+    methods: list[str] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        methods.append(request.method)
+        return web.Response(status=403)
+
+    server = web.Application()
+    server.router.add_route("*", "/{path:.*}", refuse)
+    with in_thread(TestServer(server)) as refusing:
+        monkeypatch.setenv("PLAYWRIGHT_DOWNLOAD_HOST", str(refusing.make_url("/")).rstrip("/"))
         ran = abp("doctor", "--install")
     assert methods == ["HEAD"]
     assert ran.status == 1

@@ -57,6 +57,7 @@ async def test_read_tool_accepts_whole_floats_and_rejects_bad_numbers(serve: Ser
         assert not listed.is_error and isinstance(listed.content[0], TextContent)
 
 
+@pytest.mark.requirement("R4-11g")
 async def test_any_resource_uri_is_answered(serve: Serve) -> None:
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
         uri = files_of(await called(client, "abp_make"))[0]["uri"]
@@ -67,3 +68,12 @@ async def test_any_resource_uri_is_answered(serve: Serve) -> None:
                 assert error.error.code == -32602, (query, error)
             else:
                 assert read.contents[0].text == "", query
+        for unknown in (
+            "artifact://nothing_000000000000",
+            "file:///etc/passwd",
+            "artifact://",
+            "artifact://a?offset=x",
+        ):
+            with pytest.raises(MCPError) as refused:
+                await client.read_resource(unknown)
+            assert refused.value.error.code == -32602, unknown

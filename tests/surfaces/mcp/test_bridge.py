@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.support.apps import NotingTransport
+from tests.support.apps import NotingTransport, echo
 from tests.support.mcp_clients import (
     APP,
     URL,
@@ -120,9 +120,6 @@ async def test_tool_schema_matches_capability_without_headers(serve: Serve) -> N
 
 
 async def test_tool_names_meet_model_rules_and_map_to_app_names(serve: Serve) -> None:
-    async def echo(params: Mapping[str, object], call: Call) -> object:
-        return dict(params)
-
     branches = [{"properties": {name: {"type": "array"}}, "required": [name]} for name in ("filter[a]", "$top")]
     declared = {"name": "list", "description": "words " * 1000, "inputSchema": {"anyOf": branches}}
     async with serve(declaring([declared], {"list": echo})) as client:
@@ -352,9 +349,6 @@ async def test_null_for_an_optional_argument_is_left_out(serve: Serve) -> None:
     echoed = {"text": "a", "margin": {"top": 1}, "page": None, "any": None}
     nothing = {name: dict.fromkeys(tool.input_schema["properties"]) for name, tool in FIXED_TOOLS.items()}
 
-    async def echo(params: Mapping[str, object], call: Call) -> object:
-        return dict(params)
-
     apps = declaring([{"name": "print.page", "inputSchema": schema}], {"print.page": echo})
     async with serve(apps, connected=False) as client:
         await called(client, "abp_connect", **{**nothing["abp_connect"], "url": URL})
@@ -372,9 +366,6 @@ async def test_list_or_object_may_be_given_as_its_json(serve: Serve) -> None:
     """As some clients and models send them. A text stays a text wherever one fits."""
     optional = {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]}
     properties = {"pages": optional, "margin": {"type": "object"}, "text": {"type": "string"}, "any": {}}
-
-    async def echo(params: Mapping[str, object], call: Call) -> object:
-        return dict(params)
 
     declared = {"name": "print.page", "inputSchema": {"type": "object", "properties": properties}}
     written = {"pages": "[1, 2]", "margin": ' {"top": 1}', "text": "[1]", "any": "{}"}

@@ -11,8 +11,9 @@ import pytest
 from mcp import Client
 from mcp_types import CallToolResult, ElicitResult
 
+from tests.support.apps import hang
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, called, hold, newer_era, refuse, shout, words
+from tests.support.mcp_clients import URL, Apps, called, newer_era, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
 from transports.protocol._payloads import ElicitationRequest
 from transports.routing import Result
@@ -59,7 +60,7 @@ async def test_detached_call_is_started_polled_and_read(serve: Serve, gate: Gate
 
 
 async def test_detached_call_fails_and_is_cancelled_like_any_other(serve: Serve) -> None:
-    apps = Apps({"print.page": refuse, "job.hold": hold})
+    apps = Apps({"print.page": refuse, "job.hold": hang})
     async with serve(apps) as client:
         await called(client, "abp_connect", url=URL)
         call = (await called(client, "abp_call", capability="print.page", detach=True))["call"]
@@ -209,7 +210,7 @@ async def test_gallery_calls_are_awaited_without_muting_app_messages(serve: Serv
         assert asking["status"] == "input_required"
         await Call("", "", apps.transports[0]).notify("notifications/state/changed", 1)
         async with asyncio.timeout(15):
-            assert (await said.get()).data["data"] == 1
+            assert (await said.get()).data == {"event": "notifications/state/changed", "data": 1}
         asyncio.get_running_loop().call_later(0.1, done.set)
         ended = await called(client, "abp_result", call=record.id, wait=15)
         assert (ended["status"], ended["data"]) == ("completed", "held")

@@ -75,7 +75,14 @@ QUESTIONS: list[tuple[str, dict[str, Any], ElicitResult, object]] = [
 @pytest.mark.requirement("R6-6a")
 @both_eras
 async def test_user_answers_app_through_elicitation(serve: Serve) -> None:
-    person = Person(*(answer for _, _, answer, _ in QUESTIONS), ElicitResult(action="decline"))
+    reported: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reported.append(progress)
+
+    answers = [answer for _, _, answer, _ in QUESTIONS]
+    declined, twice = ElicitResult(action="decline"), (accepts(value="x"), accepts(confirmed=False))
+    person = Person(*answers, declined, *twice)
     async with serve(Apps(APP), elicitation_callback=person) as client:
         for method, params, _, data in QUESTIONS:
             document = await called(client, "abp_form_ask", method=f"elicitation/{method}", params=params)
@@ -83,8 +90,10 @@ async def test_user_answers_app_through_elicitation(serve: Serve) -> None:
         sure = {"message": "Sure?", "default": True}
         document = await called(client, "abp_form_ask", method="elicitation/confirm", params=sure)
         assert document["data"] == {"success": False, "cancelled": True}
+        answer = await client.call_tool("abp_form_twice", {}, progress_callback=on_progress)
+        assert answer.structured_content["data"] == ["x", False] and reported == [1]
     messages = [asked["message"] for _, asked, _, _ in QUESTIONS]
-    assert [asked.message.splitlines()[0] for asked in person.asked] == [*messages, "Sure?"]
+    assert [asked.message.splitlines()[0] for asked in person.asked] == [*messages, "Sure?", "First?", "Second?"]
 
 
 @pytest.mark.parametrize(
@@ -105,21 +114,6 @@ async def test_elicitation_marks_destructive_questions(serve: Serve, params: dic
     assert destructive.message.endswith("\nDestructive: the app says that this may delete or overwrite something.")
     assert destructive.requested_schema["properties"]["confirmed"]["default"] is False
     assert harmless.message == "Save?"
-
-
-@newer_era
-async def test_several_questions_are_asked_with_progress_between(serve: Serve) -> None:
-    reported: list[float] = []
-
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        reported.append(progress)
-
-    person = Person(accepts(value="x"), accepts(confirmed=False))
-    async with serve(Apps(APP), elicitation_callback=person) as client:
-        answer = await client.call_tool("abp_form_twice", {}, progress_callback=on_progress)
-        assert answer.structured_content["data"] == ["x", False]
-    assert [asked.message for asked in person.asked] == ["First?", "Second?"]
-    assert reported == [1]
 
 
 @pytest.mark.requirement("R6-6e")

@@ -35,8 +35,9 @@ from transports.surfaces.shared import _listening as connections
 from transports.surfaces.shared._listening import parse_address
 from transports.testing import Call
 
+pytestmark = pytest.mark.load
 
-@pytest.mark.load
+
 @pytest.mark.requirement("R4-3b", "R4-4e", "R4-5e", "R4-7f", "R4-8b", "R4-9b", "R4-9c", "R4-11e", "R4-11f", "R4-13c")
 @pytest.mark.requirement("R4-14d", "R4-15b")
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
@@ -85,28 +86,6 @@ async def test_bridge_users_are_isolated_from_each_other(tmp_path: Path, era: st
         assert len(status["sessions"]) == 1 and status["calls"][0]["status"] == "working"
 
 
-async def test_address_may_end_in_slash(tmp_path: Path) -> None:
-    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    headers = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
-    async with served(tmp_path) as url, aiohttp.ClientSession(headers=headers) as http:
-        for address in (url, f"{url}/"):
-            # Without a session there is no answer; with a redirect there would be a status of its own.
-            async with http.post(address, json=ping, allow_redirects=False) as answer:
-                assert answer.status == 400 and "Missing session ID" in await answer.text()
-
-
-async def test_client_that_names_its_last_event_gets_a_new_stream(tmp_path: Path) -> None:
-    about = {"name": "client", "version": "1"}
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about}
-    initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    headers = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
-    async with served(tmp_path) as url, aiohttp.ClientSession(headers=headers) as http:
-        async with http.post(url, json=initialize) as answer:
-            session = answer.headers["Mcp-Session-Id"]
-        async with http.get(url, headers={"Mcp-Session-Id": session, "Last-Event-ID": "7"}) as answer:
-            assert answer.status == 200 and answer.content_type == "text/event-stream"
-
-
 @pytest.mark.slow
 async def test_answers_do_not_wait_for_delayed_acknowledgements(tmp_path: Path) -> None:
     durations = []
@@ -121,7 +100,6 @@ async def test_answers_do_not_wait_for_delayed_acknowledgements(tmp_path: Path) 
     assert sorted(durations)[7] < 0.035
 
 
-@pytest.mark.load
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_progress_keeps_impatient_client_waiting_for_long_call(tmp_path: Path, era: str) -> None:
     told: list[tuple[float, float | None, str]] = []
@@ -155,7 +133,6 @@ async def test_progress_keeps_impatient_client_waiting_for_long_call(tmp_path: P
     assert sum(text.startswith("still working after ") for *_, text in told) >= 3
 
 
-@pytest.mark.load
 @pytest.mark.requirement("R4-9d", "R4-14d", "R4-7f")
 @pytest.mark.parametrize("isolated", slow_but([True, False], True))
 async def test_isolated_sessions_of_one_user_are_separate(tmp_path: Path, isolated: bool) -> None:
@@ -198,7 +175,6 @@ async def test_requests_need_token_and_local_host_and_origin(tmp_path: Path) -> 
                 assert response.status == status, (version, headers)
 
 
-@pytest.mark.load
 @pytest.mark.requirement("R4-10a", "R4-9e", "R4-12a", "R4-14e", "R4-15c")
 async def test_request_size_limit_raises_typed_error(tmp_path: Path) -> None:
     limit = 2 << 20
@@ -235,7 +211,6 @@ async def test_oversized_request_is_drained_and_answered_413(tmp_path: Path) -> 
         assert response.status == 413 and (await response.json())["error"]["data"]["code"] == "TOO_LARGE"
 
 
-@pytest.mark.load
 async def test_server_stops_during_running_call(tmp_path: Path) -> None:
     apps = Apps()
     async with served(tmp_path, apps) as url:
@@ -251,7 +226,6 @@ async def test_server_stops_during_running_call(tmp_path: Path) -> None:
         await stack.aclose()
 
 
-@pytest.mark.load
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -> None:
     apps = Apps()
@@ -279,7 +253,6 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
         await asyncio.wait((holding,))
 
 
-@pytest.mark.load
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_listening_client_is_notified_while_user_is_idle(tmp_path: Path, era: str) -> None:
     apps, notifications = Apps(), ResourceNotifications()
@@ -321,7 +294,6 @@ def body_of(rows: bytes) -> bytes:
     return head + rows + b"1]}}}}"
 
 
-@pytest.mark.load
 async def test_request_with_very_many_values_does_not_delay_other_users(tmp_path: Path) -> None:
     headers = {
         "Authorization": f"Bearer {ANN}",
@@ -355,7 +327,6 @@ async def test_request_with_very_many_values_does_not_delay_other_users(tmp_path
 # --- slow clients, limits of a user -----------------------------------------------------------------------------------
 
 
-@pytest.mark.load
 @pytest.mark.fault(49)
 async def test_slow_request_head_and_body_time_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.2)
@@ -403,12 +374,19 @@ class Raw:
             await answer.read()
             return answer.status
 
-    async def listen(self, stack: AsyncExitStack, session: str) -> int:
-        headers = {**self._headers, "mcp-session-id": session}
-        return (await stack.enter_async_context(self._http.get(self._url, headers=headers))).status
+    async def listen(self, stack: AsyncExitStack, session: str, **more: str) -> int:
+        headers = {**self._headers, "mcp-session-id": session, **more}
+        answer = await stack.enter_async_context(self._http.get(self._url, headers=headers))
+        assert answer.status != 200 or answer.content_type == "text/event-stream"
+        return answer.status
 
 
-@pytest.mark.load
+async def test_client_that_names_its_last_event_gets_a_new_stream(tmp_path: Path) -> None:
+    async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+        ann = Raw(http, url, ANN)
+        assert await ann.listen(stack, (await ann.open())[1], **{"Last-Event-ID": "7"}) == 200
+
+
 async def test_one_users_sessions_do_not_exhaust_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_limits, "MAX_SESSIONS", LIMIT)
     async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:
@@ -430,30 +408,24 @@ async def test_one_users_sessions_do_not_exhaust_limit(tmp_path: Path, monkeypat
         await called(other, "abp_connect", url=URL)
 
 
-async def test_ended_session_does_not_count_towards_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_limits, "MAX_SESSIONS", 1)
-    async with served(tmp_path) as url, aiohttp.ClientSession() as http:
+async def test_refused_requests_and_ended_sessions_do_not_count_towards_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers to requests without a session bear the id of a new one, even if they are refused."""
+    monkeypatch.setattr(user_limits, "MAX_SESSIONS", 2)
+    request = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    headers = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
+    async with served(tmp_path) as url, aiohttp.ClientSession(headers=headers) as http:
         ann = Raw(http, url, ANN)
         for _ in range(3):
-            session = (await ann.open())[1]
-            headers = {"Authorization": f"Bearer {ANN}", "mcp-session-id": session}
-            async with http.delete(url, headers=headers) as answer:
+            status, session, _ = await ann.open()
+            assert status == 200
+            for address in (url, f"{url}/", url):  # with a redirect there would be a status of its own
+                async with http.post(address, json=request, allow_redirects=False) as answer:
+                    assert answer.status == 400 and "Missing session ID" in await answer.text()
+            assert await ann.ask(session) == 200
+            async with http.delete(url, headers={"mcp-session-id": session}) as answer:
                 assert answer.status == 200
-        assert (await ann.open())[0] == 200
-
-
-async def test_refused_request_ends_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers to requests without a session bear the id of a new one, even if they are refused."""
-    monkeypatch.setattr(user_limits, "MAX_SESSIONS", LIMIT)
-    async with served(tmp_path) as url, aiohttp.ClientSession() as http:
-        ann = Raw(http, url, ANN)
-        session = (await ann.open())[1]
-        headers = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
-        request = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        for _ in range(LIMIT):
-            async with http.post(url, json=request, headers=headers) as answer:
-                assert answer.status == 400 and await answer.json()
-        assert await ann.ask(session) == 200
 
 
 async def test_id_of_a_running_request_is_refused(tmp_path: Path) -> None:
@@ -500,7 +472,6 @@ async def test_one_users_requests_do_not_exhaust_limit(tmp_path: Path, monkeypat
         assert (await bob.open())[0] == 200
 
 
-@pytest.mark.load
 async def test_isolated_sessions_share_their_users_app_limit(tmp_path: Path) -> None:
     async with (
         served(tmp_path, isolate_sessions=True, max_sessions=2) as url,
@@ -518,7 +489,6 @@ async def test_isolated_sessions_share_their_users_app_limit(tmp_path: Path) -> 
         await called(first, "abp_connect", url=URL, new=True)
 
 
-@pytest.mark.load
 async def test_varying_headers_do_not_create_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[User] = []
 

@@ -169,13 +169,3 @@ async def test_app_notifications_become_log_messages(serve: Serve, era: str) -> 
                 assert said[0].data == {"event": "notifications/state/changed", "data": {"page": 3}}
                 assert said[0].logger and said[0].logger.startswith("abp.")
                 assert len(str(said[2].data)) < 5000
-
-
-@pytest.mark.parametrize("era", ["legacy"])
-async def test_older_clients_get_log_messages_between_calls(serve: Serve, era: str) -> None:
-    apps, said = Apps(), asyncio.Queue[LoggingMessageNotificationParams]()
-    async with serve(apps, logging_callback=said.put) as client:
-        await client.list_tools()
-        await Call("", "", apps.transports[0]).notify("notifications/state/changed", 1)
-        async with asyncio.timeout(30):
-            assert (await said.get()).data == {"event": "notifications/state/changed", "data": 1}

@@ -144,11 +144,12 @@ WILD_KEY_SETS = (
 )  # fmt: skip
 
 
-async def test_malformed_key_set_rejects_tokens_without_crash(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_or_unreachable_key_set_rejects_tokens_without_crash(caplog: pytest.LogCaptureFixture) -> None:
     keys = ""
     async with answering(lambda _: web.Response(text=keys)) as jwks:
         for keys in WILD_KEY_SETS:
             assert await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token()) is None, keys[:80]
+    assert await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token()) is None, "its server is gone"
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -305,6 +306,7 @@ async def test_failed_key_fetch_is_not_retried_at_once(tmp_path: Path) -> None:
         started = time.monotonic()
         assert set(await asyncio.gather(*(status(url, token()) for _ in range(20)))) == {401}
         assert await status(url, token()) == 401
+        assert await status(url, ANN) != 401
         assert len(fetched) <= 1 + (time.monotonic() - started) / 5
 
 
@@ -330,11 +332,3 @@ async def test_unusable_jwk_does_not_affect_other_keys() -> None:
     ]
     async with answering(lambda _: web.json_response({"keys": [*wild, good]})) as jwks:
         assert await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token())
-
-
-async def test_signed_tokens_are_rejected_while_keys_are_unavailable(tmp_path: Path) -> None:
-    async with keys() as jwks:
-        pass  # and gone
-    async with served(tmp_path, **trusting(jwks)) as url:
-        assert await status(url, token()) == 401
-        assert await status(url, ANN) != 401

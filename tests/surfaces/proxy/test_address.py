@@ -76,39 +76,33 @@ async def messages_for(
     return delivered
 
 
-@each_row(
-    ("body", "messages"),
-    [
-        ("\ufeff" + json.dumps(ANSWER), [ANSWER]),
-        (json.dumps(ANSWER, indent=1), [ANSWER]),
-        (json.dumps([NOTE, ANSWER]), [NOTE, ANSWER]),
-    ],
-)
-async def test_answer_is_delivered_once(body: str, messages: Sequence[object]) -> None:
-    assert await messages_for(body) == messages
-
-
-@each_row("end", ["", "\r\n", "\n\n"])
-async def test_last_event_may_have_no_empty_line(end: str) -> None:
-    body = f"data: {json.dumps(NOTE)}\n\nid: 2\ndata: {json.dumps(ANSWER)}{end}"
-    assert await messages_for(body, kind="text/event-stream") == [NOTE, ANSWER]
-
-
-async def test_event_that_was_cut_is_no_answer() -> None:
-    (message,) = await messages_for(f"data: {json.dumps(ANSWER)[:-1]}", kind="text/event-stream")
-    assert "the server sent no answer" in str(message["error"])
+EVENTS = f"data: {json.dumps(NOTE)}\n\nid: 2\ndata: {json.dumps(ANSWER)}"
 
 
 @each_row(
-    ("body", "status", "words"),
+    ("body", "kind", "messages"),
     [
-        ("", 502, "/mcp answered with status 502"),
-        ("busy", 503, "answered with status 503: busy"),
-        ("", 200, "no answer"),
+        ("\ufeff" + json.dumps(ANSWER), "application/json", [ANSWER]),
+        (json.dumps(ANSWER, indent=1), "application/json", [ANSWER]),
+        (json.dumps([NOTE, ANSWER]), "application/json", [NOTE, ANSWER]),
+        *((EVENTS + end, "text/event-stream", [NOTE, ANSWER]) for end in ("", "\r\n", "\n\n")),
     ],
 )
-async def test_failure_is_one_error_with_the_reason(body: str, status: int, words: str) -> None:
-    (message,) = await messages_for(body, status)
+async def test_answer_is_delivered_once(body: str, kind: str, messages: Sequence[object]) -> None:
+    assert await messages_for(body, kind=kind) == messages
+
+
+@each_row(
+    ("body", "status", "kind", "words"),
+    [
+        ("", 502, "application/json", "/mcp answered with status 502"),
+        ("busy", 503, "application/json", "answered with status 503: busy"),
+        ("", 200, "application/json", "no answer"),
+        (f"data: {json.dumps(ANSWER)[:-1]}", 200, "text/event-stream", "the server sent no answer"),  # cut off
+    ],
+)
+async def test_failure_is_one_error_with_the_reason(body: str, status: int, kind: str, words: str) -> None:
+    (message,) = await messages_for(body, status, kind)
     assert message["id"] == 7
     error = message["error"]
     assert isinstance(error, dict)

@@ -158,15 +158,24 @@ async def test_http_error_of_server_becomes_request_error(tmp_path: Path) -> Non
         (307, "", 502),
         (307, "whereto?", 502),
         (400, '{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"bad"}}', 400),
-        (404, "no session", 404),
+        (404, '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"bad"}}', 404),
+        (400, '{"error":{"code":-32000,"message":"bad"}}', 400),
+        (404, "", 404),  # the session is lost
     ]
+    opened: list[str] = []
+    calls: list[int] = []
+
+    def session() -> str:
+        opened.append(str(len(opened)))
+        return opened[-1]
 
     async def call(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        calls.append(status)
         headers = {"Location": "http://elsewhere.example/"} if status == 307 and body == "" else {}
         return web.Response(status=status, text=body, headers=headers)
 
     async with (
-        upstream(call) as server,
+        upstream(call, session=session) as server,
         over_http(server, tmp_path / "http") as client,
         relayed_to(server, tmp_path / "stdio") as stdio,
     ):
@@ -177,7 +186,22 @@ async def test_http_error_of_server_becomes_request_error(tmp_path: Path) -> Non
             assert (body in error["message"] and str(status) in error["message"]) or error["message"] == "bad"
             assert status != 307 or body or "elsewhere.example" in error["message"]
             error = (await stdio.answer(stdio.ask("tools/call", name="t")))["error"]
-            assert status == 404 or str(status) in error["message"] or error["message"] == "bad"
+            words = "has forgotten the session" if seen == 404 and not body else "bad" if "bad" in body else str(status)
+            assert words in error["message"]
+        # Nothing is sent twice, and each client opens its next session itself.
+        assert len(calls) == 2 * len(answers) and len(opened) == 2
+
+
+@pytest.mark.parametrize("refusal", [{"status": 404}, {"status": 400, "text": "No valid session ID provided"}], ids=str)
+async def test_stdio_proxy_ends_when_server_loses_session(tmp_path: Path, refusal: dict[str, Any]) -> None:
+    async def call(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(**refusal)
+
+    async with upstream(call) as server, relayed_to(server, tmp_path) as client:
+        answer = await client.answer(client.ask("tools/call", name="t"))
+        assert "has forgotten the session" in answer["error"]["message"]
+        async with asyncio.timeout(30):
+            assert await client.running == 1
 
 
 async def test_http_session_rejects_other_users(tmp_path: Path) -> None:
@@ -309,6 +333,7 @@ ODD = {
     "deep": '{"jsonrpc":"2.0","id":@id,"result":{"a":' + "[" * 20_000 + "]" * 20_000 + "}}",
     "wide": '{"jsonrpc":"2.0","id":@id,"result":{"a":[' + "1," * 1_000_000 + "1]}}",
     "no message": "<html>a page of a proxy</html>",
+    "page": "<html>\n<title>Sign in</title>",
     "nothing": "",
     "another request's": '{"jsonrpc":"2.0","id":"another","result":{}}',
 }
@@ -316,33 +341,29 @@ ODD = {
 
 async def test_stdio_call_gets_one_answer_for_odd_upstream_reply(tmp_path: Path) -> None:
     async def call(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
-        text = ODD[message["params"]["name"]].replace("@id", json.dumps(message["id"]))
-        return web.Response(text=text, content_type="application/json")
+        name = message["params"]["name"]
+        text = ODD[name].replace("@id", json.dumps(message["id"]))
+        return web.Response(text=text, content_type="text/html" if name == "page" else "application/json")
 
     async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         for case in ODD:
-            assert "error" in await client.answer(client.ask("tools/call", name=case)), case
+            error = (await client.answer(client.ask("tools/call", name=case)))["error"]
+            assert case != "page" or error["message"].endswith(
+                "/mcp sent no answer, but: <html> <title>Sign in</title>"
+            )
 
 
-async def test_error_quotes_page_in_place_of_answer(tmp_path: Path) -> None:
-    async def call(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
-        return web.Response(text="<html>\n<title>Sign in</title>", content_type="text/html")
-
-    async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
-        refused = await client.answer(client.ask("tools/call", name="t"))
-    assert refused["error"]["message"].endswith("/mcp sent no answer, but: <html> <title>Sign in</title>")
-
-
-async def test_broken_stream_becomes_request_error(tmp_path: Path) -> None:
-    async with upstream(broken_stream) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+async def test_broken_stream_becomes_request_error_over_stdio_and_ends_http_response(tmp_path: Path) -> None:
+    async with (
+        upstream(broken_stream) as server,
+        relayed_to(server, tmp_path / "stdio") as client,
+        over_http(server, tmp_path / "http") as http,
+        asyncio.timeout(60),
+    ):
         assert "error" in await client.answer(client.ask("tools/call", name="t"))
         assert client.other[0]["method"] == "notifications/message"
-
-
-async def test_http_client_gets_what_came_of_a_broken_stream(tmp_path: Path) -> None:
-    async with upstream(broken_stream) as server, over_http(server, tmp_path) as client:
-        (note,) = await client.call()
-    assert note["method"] == "notifications/message"
+        (note,) = await http.call()
+        assert note["method"] == "notifications/message"
 
 
 async def test_malformed_tool_list_is_passed_through(tmp_path: Path) -> None:
@@ -379,11 +400,15 @@ async def test_stream_resumes_from_last_event_id(tmp_path: Path) -> None:
         assert await client.request("tools/call", name="t") == {"last": "é"}
 
 
-async def test_gateway_fault_does_not_end_listening(tmp_path: Path) -> None:
+async def test_gateway_fault_does_not_end_listening_and_session_ends_with_the_proxy(tmp_path: Path) -> None:
     numbers = iter([1, None, 2])
     told = asyncio.Event()
+    ended: list[str] = []
 
     async def call(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        if request.method == "DELETE":
+            ended.append(request.headers["Mcp-Session-Id"])
+            return web.Response(status=405)
         number = next(numbers, None)
         if number is None:
             return web.Response(status=502, text="<html>")
@@ -398,7 +423,8 @@ async def test_gateway_fault_does_not_end_listening(tmp_path: Path) -> None:
     async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         await client.until(lambda: len(client.other) == 2)
         told.set()
-    assert [message["params"]["data"] for message in client.other] == [1, 2]
+        assert ended == []
+    assert [message["params"]["data"] for message in client.other] == [1, 2] and ended == ["of-the-server"]
 
 
 async def test_event_stream_with_odd_prefix_is_parsed(tmp_path: Path) -> None:
@@ -439,20 +465,6 @@ async def test_non_ascii_session_id_fails_handshake(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match="not ASCII"):
             async with relayed_to(server, tmp_path):
                 pass
-
-
-async def test_session_of_server_ends_with_the_proxy(tmp_path: Path) -> None:
-    ended: list[str] = []
-
-    async def note(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
-        if request.method == "DELETE":
-            ended.append(request.headers["Mcp-Session-Id"])
-        return web.Response(status=405)
-
-    async with upstream(note) as server:
-        async with relayed_to(server, tmp_path):
-            assert ended == []
-        assert ended == ["of-the-server"]
 
 
 async def test_stdio_call_cancellation_reaches_server(tmp_path: Path) -> None:
