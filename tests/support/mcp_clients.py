@@ -139,14 +139,20 @@ def era() -> str:
 
 @pytest.fixture
 def serve(tmp_path: Path, era: str) -> Serve:
-    """``async with serve(…) as client``: a client of a new bridge, with one app if ``connected``."""
+    """``async with serve(…) as client``: a client of a new bridge, with one app if ``connected``. ``more`` is for the
+    bridge or the client."""
 
     @asynccontextmanager
     async def make(
-        apps: Apps | None = None, *, connected: bool = True, options: Mapping[str, Any] | None = None, **more: Any
+        apps: Callable[..., Session] | None = None,
+        *,
+        connected: bool = True,
+        options: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> AsyncIterator[Client]:
+        of_bridge = {name: more.pop(name) for name in ("activity", "calls", "link", "named") if name in more}
         store = open_store(tmp_path / "out")
-        bridge = Bridge(Options(**(options or {})), store, connect=apps or Apps())
+        bridge = Bridge(Options(**(options or {})), store, connect=apps or Apps(), **of_bridge)
         async with Client(bridge.server, mode=era, **more) as client:
             if connected:
                 await called(client, "abp_connect", url=URL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,8 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from tests.support.apps import hang
-from tests.support.mcp_clients import Apps, refuse, shout
-from transports.artifacts import open_store
+from tests.support.mcp_clients import Apps, Serve, refuse, shout
 from transports.memory import Handler
-from transports.session._app_tables import AppEntry
-from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._options import Options
-from transports.surfaces.mcp._users import NO_APPS
-from transports.surfaces.shared._activity import Activity
 from transports.surfaces.shared._detached import CallLedger, DetachedCalls
 from transports.testing import Call
 
@@ -51,40 +45,31 @@ async def ask(params: Mapping[str, object], call: Call) -> object:
     return {"name": first["data"]["value"], "colour": second["data"]["value"]}
 
 
-Serve = Callable[..., Any]
-
-
 @pytest.fixture
 def gate() -> Gate:
     return Gate()
 
 
 @pytest.fixture
-def serve(tmp_path: Path, era: str, gate: Gate) -> Serve:
-    """``async with serve(…) as client``: a client of a new bridge with the state of all before it."""
+def serve(tmp_path: Path, gate: Gate, serve: Serve) -> Serve:
+    """``async with serve(…) as client``: a client of a new bridge with the state of all before it, and no app yet."""
 
     @asynccontextmanager
     async def make(
         apps: Apps | None = None,
         *,
-        options: Mapping[str, Any] | None = None,
         user: str | None = None,
         scopes: Sequence[str] = (),
-        named: Mapping[str, AppEntry] = NO_APPS,
         calls: DetachedCalls | None = None,
-        activity: Activity | None = None,
         **more: Any,
     ) -> AsyncIterator[Client]:
         calls = calls or DetachedCalls(CallLedger(tmp_path / "state"))
-        apps = apps or Apps(gate.app)
-        chosen = Options(**(options or {}))
-        store = open_store(tmp_path / "out")
-        bridge = Bridge(chosen, store, connect=apps, calls=calls, activity=activity, named=named)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(calls.aclose)
             if user:
                 token = AccessToken(token="t", client_id=user, scopes=[*scopes], subject=user)
                 stack.callback(auth_context_var.reset, auth_context_var.set(AuthenticatedUser(token)))
-            yield await stack.enter_async_context(Client(bridge.server, mode=era, **more))
+            client = serve(apps or Apps(gate.app), connected=False, calls=calls, **more)
+            yield await stack.enter_async_context(client)
 
     return make

@@ -14,12 +14,11 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from mcp import Client
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestParams, ElicitResult, LoggingMessageNotificationParams
 
-from tests.support.mcp_clients import URL, called, words
+from tests.support.mcp_clients import URL, Serve, called, era, serve, words
 from tests.support.web_client import running
 from transports import CapabilityError, MemoryTransport, Session, connect
 from transports.artifacts import open_store
@@ -37,10 +36,10 @@ from transports.surfaces.cli._output import (
     start_output,
 )
 from transports.surfaces.cli._running import _PlainFormatter
-from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._options import Options
 from transports.sync import open_store as open_blocking
 from transports.testing import Call
+
+__all__ = ["era", "serve"]
 
 #: ANSI, C1, direction, zero width, tags, and line breaks of all kinds.
 EVIL = "\x1b]0;pwned\x07\x9b31m\u202eevil\u2066\u200b\u200d\ufeff\U000e0041\r\nabp: saved\u2028\x85line"
@@ -112,7 +111,7 @@ def _connect(target: str, **options: Any) -> Session:
     return connect("memory:", transport=Hostile(), **options)
 
 
-async def test_mcp_clients_get_plain_text(tmp_path: Path) -> None:
+async def test_mcp_clients_get_plain_text(serve: Serve) -> None:
     heard: list[object] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -125,10 +124,8 @@ async def test_mcp_clients_get_plain_text(tmp_path: Path) -> None:
         heard.append(params.model_dump(by_alias=True))
         return ElicitResult(action="accept", content={"title": "a"})
 
-    bridge = Bridge(Options(), open_store(tmp_path), connect=_connect)
-    async with Client(
-        bridge.server, mode="legacy", logging_callback=on_log, elicitation_callback=on_question
-    ) as client:
+    hearing = {"logging_callback": on_log, "elicitation_callback": on_question}
+    async with serve(_connect, connected=False, **hearing) as client:
         connected = await client.call_tool("abp_connect", {"url": URL})
         tools = {tool.title: tool for tool in (await client.list_tools()).tools if tool.title}
         own = next(tool for title, tool in tools.items() if title.startswith("do"))

@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
-from tests.surfaces.cli.conftest import abp
 from transports.playwright import _find as running
 from transports.playwright._find import RunningBrowser, find_running
-
-__all__ = ["abp"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the folders are those of Linux")
 

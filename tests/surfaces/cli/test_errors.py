@@ -18,7 +18,7 @@ from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import FOLDER
 from tests.support.rows import each_row
 from transports import Browser, WebSocketTransport
-from transports.errors import replaced_arguments
+from transports.errors import BrowserNotFound, replaced_arguments
 from transports.playwright._diagnosis import explain_load_failure
 from transports.surfaces.cli._output import OPTIONS
 from webapp_fixture import Fixture
@@ -169,7 +169,7 @@ def test_port_in_use_is_a_usage_error(abp: CommandLine, command: str) -> None:
 @pytest.mark.parametrize(
     "command", ["call {} x", "capabilities {}", "conformance {}", "call {} x --transport postmessage"]
 )
-def test_refused_address_starts_no_browser_and_is_not_retried(
+def test_refused_address_starts_no_browser_or_driver_and_is_not_retried(
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     started: list[object] = []
@@ -180,10 +180,15 @@ def test_refused_address_starts_no_browser_and_is_not_retried(
             started.append(self)
             return await super().__aenter__()
 
+    async def start_driver() -> None:
+        started.append("driver")
+        raise BrowserNotFound("no driver")
+
     async def connect(transport: WebSocketTransport) -> object:
         tried.append(transport)
         return await once(transport)
 
+    monkeypatch.setattr("transports.playwright._process.start_driver", start_driver)
     monkeypatch.setattr("transports.playwright._source.Browser", Launched)
     monkeypatch.setattr(GATHER, "Browser", Launched)
     once = WebSocketTransport._connect

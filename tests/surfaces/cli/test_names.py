@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
-from tests.surfaces.cli.conftest import abp, workbench
 from transports._internal.masking import KNOWN_SECRETS
 from webapp_fixture import Fixture
-
-__all__ = ["abp", "workbench"]
 
 CANARY = "canary-of-the-command-line"
 
@@ -30,7 +27,12 @@ def test_app_name_is_valid_target_once_config_is_trusted(
     ran = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=${SECRET:CANARY}")
     assert ran.status == 2 and "abp mcp --trust" in ran.err and "--config" not in ran.err
     trusted = abp("mcp", "--trust")
-    assert trusted.status == 0 and 'secrets.CANARY.env = "CANARY"' in trusted.out and "apps.bench" in trusted.out
+    assert trusted.status == 0 and trusted.out.splitlines()[1:] == [
+        f'  apps.bench.url = "{workbench.ws_url}"',
+        '  apps.page.url = "http://127.0.0.1:9/"',
+        '  secrets.CANARY.env = "CANARY"',
+        f'  secrets.CANARY.origins = ["{origin}"]',
+    ]
     try:
         ran = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=It is ${SECRET:CANARY}.", "--json")
         assert ran.document["success"] and CANARY not in ran.out + ran.err, ran

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import socket
-import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -16,8 +14,6 @@ from tests.support.command_line import CommandLine
 from tests.support.rows import each_row
 from transports import UsageError
 from transports.artifacts import ArtifactStore
-from transports.errors import BrowserNotFound
-from transports.playwright import _process as browser_process
 from transports.surfaces.cli import Stopped, handle_signals
 from transports.surfaces.cli._commands import COMMANDS, load_command
 from webapp_fixture import Fixture
@@ -208,27 +204,6 @@ def test_later_signals_do_not_interrupt_process_exit(final: bool, come: bool) ->
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
     assert after == ([signal.SIG_IGN] * len(numbers) if final and come else before)
-
-
-def test_command_checks_page_reachability_before_driver_starts(
-    abp: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def start_driver() -> None:
-        one.accept()[0].close()
-        raise BrowserNotFound("no driver")
-
-    monkeypatch.setattr(browser_process, "start_driver", start_driver)
-    monkeypatch.setattr("transports.session._targets.is_page", lambda target: False)  # discovery would connect, too
-    host = "127.0.0.77" if sys.platform == "linux" else "127.0.0.1"  # tests beside this one connect to ports once free
-    with socket.socket() as one:
-        one.bind((host, 0))
-        one.listen()
-        one.setblocking(False)
-        address = f"http://{host}:{one.getsockname()[1]}/"
-        for _ in range(2):
-            assert "no driver" in abp("call", address, "file.list").err
-    refused = abp("call", address, "file.list")
-    assert "nothing listens there; start the app" in refused.err and "no driver" not in refused.err
 
 
 @each_row(

@@ -13,8 +13,8 @@ from mcp_types import CallToolResult, ElicitResult
 
 from tests.support.apps import hang
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, called, newer_era, refuse, shout, words
-from tests.support.mcp_detached import Gate, Serve, gate, serve
+from tests.support.mcp_clients import URL, Apps, Serve, called, newer_era, refuse, shout, words
+from tests.support.mcp_detached import Gate, gate, serve
 from transports.protocol._payloads import ElicitationRequest
 from transports.routing import Result
 from transports.session._app_tables import AppEntry

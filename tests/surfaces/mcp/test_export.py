@@ -8,14 +8,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from mcp import Client
 from mcp_types import ResourceLink, TextContent
 
-from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, words
+from tests.support.mcp_clients import Serve, called, files_of, words
 from tests.support.slow import slow_but
-from transports.artifacts import ArtifactRef, open_store
-from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._options import Options
+from transports.artifacts import ArtifactRef
 
 
 @pytest.fixture
@@ -92,13 +89,11 @@ async def test_export_outside_allowed_folders_is_rejected(serve: Serve, root: Pa
 
 
 @pytest.mark.requirement("R2-5.5c", "R4-13f")
-async def test_results_carry_urls_from_link_function(tmp_path: Path) -> None:
+async def test_results_carry_urls_from_link_function(serve: Serve) -> None:
     def link(ref: ArtifactRef) -> str | None:
         return f"https://files.test/{ref.id}?sig=1" if ref.size_bytes < 100 else None
 
-    bridge = Bridge(Options(), open_store(tmp_path), connect=Apps(), link=link)
-    async with Client(bridge.server) as client:
-        await called(client, "abp_connect", url=URL)
+    async with serve(link=link) as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         (item,) = [item for item in answer.content if isinstance(item, ResourceLink)]
         url = f"https://files.test/{item.uri.removeprefix('artifact://')}?sig=1"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
@@ -15,10 +14,8 @@ from tests.support.command_line import CommandLine
 from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, read_with_tool, words
 from tests.support.rows import each_row
 from transports import Session
-from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.session._settings import trust
-from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
 
 
@@ -178,13 +175,6 @@ def test_untrusted_discovered_config_can_only_restrict(
     assert not _is_granted(Options.load())
     Path("abp.toml").unlink()
     assert abp("mcp", "--trust").status == 2
-
-
-def test_mcp_trust_prints_settings_as_in_config_file(folder: Path, abp: CommandLine) -> None:
-    (folder / "abp.toml").write_text('[apps.crm]\nurl = "https://crm.example/"\nbrowser = "firefox"\n')
-    ran = abp("mcp", "--trust")
-    assert ran.status == 0 and "{" not in ran.out
-    assert ran.out.splitlines()[1:] == ['  apps.crm.url = "https://crm.example/"', '  apps.crm.browser = "firefox"']
 
 
 @each_row(
@@ -424,7 +414,7 @@ async def test_input_files_over_limits_are_rejected(
 
 @each_row(("set_to", "asked", "got"), [(None, False, False), (True, False, True), (False, True, False)])
 async def test_operator_decides_whether_browser_is_headless(
-    tmp_path: Path, set_to: bool | None, asked: bool, got: bool
+    serve: Serve, set_to: bool | None, asked: bool, got: bool
 ) -> None:
     seen: list[object] = []
     apps = Apps()
@@ -433,8 +423,7 @@ async def test_operator_decides_whether_browser_is_headless(
         seen.append(options.get("headless"))
         return apps(target, **options)
 
-    bridge = Bridge(Options(headless=set_to), open_store(tmp_path), connect=connect)
-    async with Client(bridge.server) as client:
+    async with serve(connect, connected=False, options={"headless": set_to}) as client:
         await called(client, "abp_connect", url=URL, headless=asked)
     assert seen == [got]
 

@@ -14,8 +14,8 @@ from mcp_types import CallToolResult, ElicitResult, Request, RequestParams, Resu
 from pydantic import ConfigDict
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, called, newer_era
-from tests.support.mcp_detached import Gate, Serve, ask, gate, serve
+from tests.support.mcp_clients import URL, Apps, Serve, called, newer_era
+from tests.support.mcp_detached import Gate, ask, gate, serve
 from transports.testing import Call
 
 __all__ = ["gate", "serve"]

@@ -57,6 +57,10 @@ async def test_small_messages_pass_through_byte_for_byte(tmp_path: Path) -> None
         assert client.raw[7] == json.dumps({"jsonrpc": "2.0", "id": 7, "result": json.loads(result)}).encode()
         small = {"type": "image", "data": base64_of(40_000), "mimeType": "image/png"}
         assert (await client.give({"content": [small]}))["content"] == [small]
+        prompt = {"messages": [{"role": "user", "content": small}]}
+        assert await client.request("prompts/get", name="p", arguments={"result": prompt}) == prompt
+        counted = client.stats.tools["prompts/get"]
+        assert (counted.pictures_in, counted.pictures_out) == (1, 1) and counted.bytes_in < 1000
         assert await client.store.list() == []
 
 

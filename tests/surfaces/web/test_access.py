@@ -87,11 +87,11 @@ async def test_login_cookie_replaces_token_on_same_origin(web: Web) -> None:
         cookie = named.replace(web.netloc.rpartition(":")[2], other.netloc.rpartition(":")[2])
         assert (await other.get(path, token=False, headers={"Cookie": cookie})).status == 401
     logins = [await web.post("/login", {"token": TOKEN}, token=False) for _ in range(2)]  # within a second
-    named, other = (login.headers["set-cookie"].partition(";")[0] for login in logins)
+    named, another = (login.headers["set-cookie"].partition(";")[0] for login in logins)
     out = await web.post("/logout", token=False, headers={"Cookie": named})
     assert out.status == 204 and "Max-Age=0" in out.headers["set-cookie"]
     assert await status() == 401
-    assert (await web.get("/artifacts", token=False, headers={"Cookie": other})).status == 200  # another login
+    assert (await web.get("/artifacts", token=False, headers={"Cookie": another})).status == 200
 
 
 async def test_form_sendable_bodies_are_rejected(web: Web) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import hashlib
 import io
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -13,7 +14,6 @@ import pypdfium2
 import pytest
 from PIL import Image
 
-from tests.support.polyglots import POLYGLOTS
 from tests.support.web_client import Web, put_artifact, running
 from transports._internal import readers
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, open_store
@@ -399,6 +399,41 @@ async def test_object_store_is_served(memory_bucket: str) -> None:
 
 
 # --- hostile files and a damaged store --------------------------------------------------------------------------------
+
+
+PAGE = b"<!doctype html><script>window.ran=1;document.title='ran'</script>"
+
+
+def gif_and_script() -> bytes:
+    """A picture whose width begins a comment of JavaScript: ``GIF89a/*…*/=1;…``."""
+    size, palette = b"/*" + b"\x01\x00", b"\x80\x00\x00" + bytes(6)
+    frame = b"," + bytes(4) + b"\x01\x00\x01\x00\x00" + b"\x02\x02L\x01\x00"
+    return b"GIF89a" + size + palette + frame + b";*/=1;window.ran=1;"
+
+
+def pdf_and_page() -> bytes:
+    """A document with a page of HTML in a comment."""
+    written = io.BytesIO()
+    Image.new("RGB", (40, 40), "red").save(written, "PDF")
+    head, _, rest = written.getvalue().partition(b"\n")
+    return head + b"\n%" + PAGE + b"\n" + rest
+
+
+def png_and_zip() -> bytes:
+    """A picture with an archive behind it, which is read from its end."""
+    written = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(written, "PNG")
+    with zipfile.ZipFile(written, "a") as archive:
+        archive.writestr("page.html", PAGE)
+    return written.getvalue()
+
+
+#: Harmless by its signature, the type of that, and what the file is as well.
+POLYGLOTS = [
+    (gif_and_script(), "image/gif", "text/javascript"),
+    (pdf_and_page(), "application/pdf", "text/html"),
+    (png_and_zip(), "image/png", "application/zip"),
+]
 
 
 @pytest.mark.fault(27)
