@@ -63,7 +63,8 @@ async def test_call_of_live_server_continues_and_of_dead_server_is_unknown(tmp_p
         await second.cancel("a", ANN)
     assert caught.value.code == "CALL_ELSEWHERE"
     await first.aclose()
-    assert (await second.get("a", ANN)).record.status is CallStatus.UNKNOWN
+    lost = await second.get("a", ANN)
+    assert lost.record.status is CallStatus.UNKNOWN and not lost.expired
     assert (await second.cancel("a", ANN)).record.status is CallStatus.UNKNOWN  # never sent again, and over
     await second.aclose()
 
@@ -89,6 +90,8 @@ async def test_answers_expire_by_count_size_and_age_and_are_marked(
         for number in range(6):
             await end(f"n{number}", number)
         assert await kept() == {"n1": True, "n2": True, "n3": False, "n4": False, "n5": False}
+        assert [call.id for call in await ledger.calls(BOB, 10)] == ["bob's"]
+        assert await ledger.calls(replace(BOB, session="s2"), 10) == []
         await end("large", 7, b'"' + b"x" * 48 + b'"')
         assert await kept() == {"n2": True, "n3": True, "n4": True, "n5": True, "large": False}
         monkeypatch.setattr(call_ledger, "MAX_AGE", -1.0)

@@ -38,16 +38,16 @@ async def newest(url: str) -> AsyncIterator[aiohttp.ClientSession]:
 
 async def test_http_proxy_isolates_clients_sharing_a_server(tmp_path: Path) -> None:
     async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
-        async with eve.post("/mcp", json=call("hold")) as listening:
+        async with eve.post("/mcp", json=call("hold")) as listening, ann.post("/mcp", json=call("hold")) as beside:
             begun = await listening.content.readuntil(b"\n\n")  # its progress: the server has the call
-            assert b'"p"' in begun
+            assert b'"p"' in begun and b'"p"' in await beside.content.readuntil(b"\n\n")
             async with ann.post("/mcp", json=call("spill", secret="of-ann")) as spilled:
                 heard = await spilled.text()
             assert '"text": "spill"' in heard or '"text":"spill"' in heard
             async with ann.post("/mcp", json=call("release")) as released:
                 await released.text()
             overheard = begun.decode() + (await listening.content.read()).decode()
-        assert "hold" in overheard and "of-ann" not in overheard
+        assert "hold" in overheard and "of-ann" not in overheard and overheard.count('"p"') == 1
 
 
 async def test_client_cannot_end_or_answer_call_of_another_client(tmp_path: Path) -> None:
