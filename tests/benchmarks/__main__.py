@@ -61,25 +61,8 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "ledger": ledgers.ledger_work,
     "growth": growth.growth,
 }
-#: Those that need no browser, or start one of their own.
-WITHOUT_BROWSER = frozenset(
-    {
-        "cold",
-        "imports",
-        "socket",
-        "messages",
-        "pauses",
-        "stream",
-        "artifacts",
-        "routing",
-        "mcp",
-        "proxy",
-        "runs",
-        "waits",
-        "ledger",
-        "growth",
-    }
-)
+#: Those that need a browser which is there already; the others need none, or start one of their own.
+WITH_BROWSER = frozenset(("opening", "page", "limit", "file", "calls", "kept", "batch"))
 #: Those whose figure holds the loading of the app: it has its interface for people, which the others leave out.
 WITH_INTERFACE = frozenset(("opening", "cold"))
 
@@ -109,7 +92,7 @@ async def _run(arguments: argparse.Namespace) -> Report:
             gc.freeze()
             async with AsyncExitStack() as own:
                 folder = Path(own.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
-                fresh = None if name in WITHOUT_BROWSER else await own.enter_async_context(Browser())
+                fresh = await own.enter_async_context(Browser()) if name in WITH_BROWSER else None
                 url = (whole if name in WITH_INTERFACE else lean).url
                 bench = Bench(url, fresh, folder, quick=arguments.quick, shared=shared)
                 rows = await _MEASUREMENTS[name](bench)

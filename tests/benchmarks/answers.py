@@ -5,14 +5,12 @@ The app has made each answer beforehand: its work is in no figure.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from statistics import median
 
 from tests.benchmarks.commands import AS_BASE64, AS_TEXT, command, hashed, parsed
-from tests.benchmarks.measure import Way, in_turns
+from tests.benchmarks.measure import in_turns, timed
 from tests.benchmarks.pages import Bench, plain_page
 from tests.benchmarks.report import Row
 
@@ -32,31 +30,11 @@ _KEEP = """() => {
 _PARAMS = {"query": "the same for all"}
 _OPTIONS = {"timeout": 60_000, "callId": "bench", "progressToken": "bench"}  # as the kit gives them
 _CALL = "([name, params, options]) => window.abp.call(name, params, options)"
-
-
-def _timed(work: Callable[[], Awaitable[object]], calls: int) -> Way:
-    async def way() -> Sequence[float]:
-        taken = []
-        for _ in range(calls):
-            started = time.perf_counter()
-            await work()
-            taken.append(time.perf_counter() - started)
-        return taken
-
-    return way
-
-
+#: What each capability answers, and what the cheapest command makes of it.
 _SMALL = {
-    "bench.small": "call answered with 1 KB of JSON, one after the other",
-    "bench.empty": "call answered with nothing, one after the other",
-    "bench.file": "call answered with a file of 1 KB, one after the other",
-}
-
-
-_OUTCOMES = {
-    "bench.small": "one JSON text, then parsed",
-    "bench.empty": "one JSON text, then parsed",
-    "bench.file": "base64, then decoded and hashed",
+    "bench.small": ("1 KB of JSON", "one JSON text, then parsed"),
+    "bench.empty": ("nothing", "one JSON text, then parsed"),
+    "bench.file": ("a file of 1 KB", "base64, then decoded and hashed"),
 }
 
 
@@ -72,26 +50,33 @@ async def small_calls(bench: Bench) -> list[Row]:
         cdp = await plain.context.new_cdp_session(plain)
         for name in _SMALL:
             of_text, form = (hashed, AS_BASE64) if name == "bench.file" else (parsed, AS_TEXT)
-            ways: dict[str, Callable[[], Awaitable[object]]] = {
-                "evaluate": partial(plain.evaluate, _CALL, [name, _PARAMS, _OPTIONS]),
-                "command": of_text(await command(cdp.send, name, _PARAMS, _OPTIONS, form)),
-                "kit": partial(app.call, name, _PARAMS),
+            ways = {
+                "evaluate": timed(partial(plain.evaluate, _CALL, [name, _PARAMS, _OPTIONS]), times=calls),
+                "command": timed(of_text(await command(cdp.send, name, _PARAMS, _OPTIONS, form)), times=calls),
+                "kit": timed(partial(app.call, name, _PARAMS), times=calls),
             }
-            times = await in_turns({way: _timed(work, calls) for way, work in ways.items()}, rounds=rounds)
+            times = await in_turns(ways, rounds=rounds)
             medians[name] = {way: median(taken) for way, taken in times.items()}
 
-    def row(name: str, way: str, baseline: str, at_least: float | None = None, want: float | None = None) -> Row:
+    def row(name: str, way: str, baseline: str, at_least: float, want: float) -> Row:
         ours, theirs = medians[name]["kit"], medians[name][way]
-        measured = f"median {1000 * ours:.2f} ms against {1000 * theirs:.2f} ms"
-        reason = (
-            f"{1000 * (ours - theirs):.2f} ms go into what that does not do: an id, a deadline, side effects, a look "
-            "for content in the page and in the answer, a result"
+        return Row(
+            work=f"call answered with {_SMALL[name][0]}, one after the other",
+            baseline=baseline,
+            figure=theirs / ours,
+            measured=f"median {1000 * ours:.2f} ms against {1000 * theirs:.2f} ms",
+            at_least=at_least,
+            want=want,
+            reason=f"{1000 * (ours - theirs):.2f} ms go into what that does not do: an id, a deadline, side effects, a "
+            "look for content in the page and in the answer, a result",
         )
-        return Row(_SMALL[name], baseline, theirs / ours, "×", measured, at_least, want, reason)
 
-    rows = []
-    for name, outcome in _OUTCOMES.items():
-        rows.append(row(name, "command", f"one Runtime.callFunctionOn that answers {outcome}", 0.8, 1))
     peer = "page.evaluate of the same window.abp.call"
-    rows += [row("bench.small", "evaluate", peer, 1.5, 1.5), row("bench.file", "evaluate", peer, 1, 1.5)]
-    return rows
+    return [
+        *(
+            row(name, "command", f"one Runtime.callFunctionOn that answers {outcome}", 0.8, 1)
+            for name, (_, outcome) in _SMALL.items()
+        ),
+        row("bench.small", "evaluate", peer, 1.5, 1.5),
+        row("bench.file", "evaluate", peer, 1, 1.5),
+    ]

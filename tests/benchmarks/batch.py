@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from tests.benchmarks.measure import in_turns
+from tests.benchmarks.measure import at_once, in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
 from transports import Session, connect
@@ -32,32 +30,28 @@ async def pooled_calls(bench: Bench) -> list[Row]:
             for _ in range(_SESSIONS)
         ]
 
-        async def by_pool() -> Sequence[float]:
+        async def by_pool() -> None:
             jobs = (Job(capability, params, bench.url) for _ in range(count))
-            started = time.perf_counter()
             outcomes = [outcome async for outcome in pool.map(jobs)]
-            taken = time.perf_counter() - started
             assert {outcome.state for outcome in outcomes} == {State.SUCCEEDED} and len(outcomes) == count
-            return [taken / count]
 
-        async def by_hand() -> Sequence[float]:
+        async def by_hand() -> None:
             numbers = iter(range(count))
 
             async def work(app: Session) -> None:
                 for _ in numbers:
                     await app.call(capability, params)
 
-            started = time.perf_counter()
             await asyncio.gather(*map(work, apps))
-            return [(time.perf_counter() - started) / count]
 
-        times = await in_turns({"by hand": by_hand, "pool": by_pool}, rounds=3, warm=False)
+        ways = {"by hand": at_once(by_hand, count), "pool": at_once(by_pool, count)}
+        times = await in_turns(ways, rounds=3, warm=False)
 
-    ours, theirs = min(times["pool"]), min(times["by hand"])
+    ours = min(times["pool"])
     row = beside_loop(
         "small calls over a pool (`pool.map`)",
         ours,
-        theirs,
+        min(times["by hand"]),
         baseline="asyncio workers written by hand over one Browser, the same jobs and sessions",
         measured=f"{1 / ours:,.0f} calls a second in one browser, {_SESSIONS} sessions",
         reason="each job is leased a session, watched and given an outcome",
@@ -68,12 +62,5 @@ async def pooled_calls(bench: Bench) -> list[Row]:
 def beside_loop(work: str, ours: float, theirs: float, *, baseline: str, measured: str, reason: str) -> Row:
     """The row of one work: ``ours`` and ``theirs`` are the seconds of a job by the kit and by the loop."""
     return Row(
-        work=work,
-        baseline=baseline,
-        figure=theirs / ours,
-        unit="×",
-        at_least=0.8,
-        want=0.9,
-        measured=f"{measured}, against {1 / theirs:,.0f}",
-        reason=reason,
+        work, baseline, theirs / ours, f"{measured}, against {1 / theirs:,.0f}", at_least=0.8, want=0.9, reason=reason
     )

@@ -51,7 +51,7 @@ async def _row(work: str, sizes: Sequence[int], measure: Work) -> Row:
     shown = ", ".join(f"{1000 * seconds:,.1f} ms for {size:,}" for size, seconds in zip(sizes, best, strict=True))
     # Least squares of the logarithms.
     exponent = linear_regression([log(size) for size in sizes], [log(seconds) for seconds in best]).slope
-    return Row(f"growth: {work}", "their number", exponent, "n^", shown)
+    return Row(f"growth: {work}", "their number", exponent, shown, unit="n^")
 
 
 async def _list_artifacts(bench: Bench, size: int, *, indexed: bool) -> float:

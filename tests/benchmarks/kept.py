@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import count
 from statistics import median
@@ -13,7 +12,7 @@ from statistics import median
 import msgspec
 
 from tests.benchmarks.commands import command
-from tests.benchmarks.measure import Way, in_turns
+from tests.benchmarks.measure import Way, at_once, in_turns, timed
 from tests.benchmarks.pages import Bench, plain_page
 from tests.benchmarks.report import Row
 from transports import MemoryTransport, connect
@@ -51,16 +50,7 @@ async def _on_a_page(bench: Bench) -> list[Row]:
             (by_hand / f"{name}.part").rename(by_hand / f"{name}.json")
 
         def way(call: Callable[[dict[str, object]], Awaitable[object]]) -> Way:
-            async def turn() -> Sequence[float]:
-                taken = []
-                for _ in range(calls):
-                    params: dict[str, object] = {"csv": f"number,text\n{next(numbers)},{_TEXT}\n"}
-                    started = time.perf_counter()
-                    await call(params)
-                    taken.append(time.perf_counter() - started)
-                return taken
-
-            return turn
+            return timed(lambda: call({"csv": f"number,text\n{next(numbers)},{_TEXT}\n"}), times=calls)
 
         ways = {
             "none": way(partial(none.call, "data.json")),
@@ -75,7 +65,6 @@ async def _on_a_page(bench: Bench) -> list[Row]:
             work=work,
             baseline="the same with `none:`",
             figure=without / stored,
-            unit="×",
             at_least=0.7,
             measured=f"median {1000 * stored:.2f} ms against {1000 * without:.2f} ms",
             reason="it also makes two files, which takes longer where many were removed just now (ext4 without a "
@@ -85,7 +74,6 @@ async def _on_a_page(bench: Bench) -> list[Row]:
             work=work,
             baseline="one Runtime.callFunctionOn, its text parsed, hashed, written to one file and renamed",
             figure=bare / stored,
-            unit="×",
             measured=f"median {1000 * stored:.2f} ms against {1000 * bare:.2f} ms; the kit also writes who made the "
             "file, by which it is found again",
         ),
@@ -101,27 +89,24 @@ async def _at_once(bench: Bench) -> Row:
 
     async with connect("memory:", transport=MemoryTransport({"small": small}), store=bench.folder / "at-once") as app:
 
-        async def serial() -> Sequence[float]:
-            started, before = time.perf_counter(), time.process_time()
+        async def serial() -> None:
             for _ in range(_AT_ONCE):
                 await app.call("small")
-            used["serial"].append((time.process_time() - before) / _AT_ONCE)
-            return [(time.perf_counter() - started) / _AT_ONCE]
 
-        async def at_once() -> Sequence[float]:
-            started, before = time.perf_counter(), time.process_time()
+        async def together() -> None:
             await asyncio.gather(*(app.call("small") for _ in range(_AT_ONCE)))
-            used["at_once"].append((time.process_time() - before) / _AT_ONCE)
-            return [(time.perf_counter() - started) / _AT_ONCE]
 
-        times = await in_turns({"serial": serial, "at_once": at_once}, rounds=5 if bench.quick else 10)
+        ways = {
+            "serial": at_once(serial, _AT_ONCE, processor=used["serial"]),
+            "at_once": at_once(together, _AT_ONCE, processor=used["at_once"]),
+        }
+        times = await in_turns(ways, rounds=5 if bench.quick else 10)
     middle = {name: median(values) * 1e6 for name, values in times.items()}
     processor = {name: median(values) * 1e6 for name, values in used.items()}
     return Row(
         work=f"{_AT_ONCE} small calls at once, default store, in-process",
         baseline="one after the other",
         figure=middle["serial"] / middle["at_once"],
-        unit="×",
         at_least=1.2,
         want=5,
         measured=f"{middle['at_once']:.0f} µs a call against {middle['serial']:.0f}; processor "

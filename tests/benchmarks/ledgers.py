@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.benchmarks.measure import in_turns
+from tests.benchmarks.measure import Way, at_once, in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
 from tests.support.postgres_server import postgres_server, run_url
@@ -40,38 +39,27 @@ async def _one_worker(name: str, place: str, database: Database, jobs: int) -> l
     async with open_ledger(place) as ledger:
         await _fill(ledger, jobs * 8)
 
-        async def through(at_once: int) -> Sequence[float]:
-            started = time.perf_counter()
-            for _ in range(jobs // 8 // at_once):
-                held = await ledger.lease(at_once, 60.0)
-                assert await ledger.settle([_settled(one.key, one.job) for one in held]) == at_once
-            return [(time.perf_counter() - started) / (jobs // 8)]
+        async def through(size: int) -> None:
+            for _ in range(jobs // 8 // size):
+                held = await ledger.lease(size, 60.0)
+                assert await ledger.settle([_settled(one.key, one.job) for one in held]) == size
 
         run = dict(parse_qsl(urlsplit(place).query)).get("run", "")
         database.connect()
         try:
             keys = iter([row.key async for row in ledger.rows()][::-1])
 
-            def transactions(at_once: int) -> None:
-                for _ in range(jobs // 8 // at_once):
-                    batch = [next(keys) for _ in range(at_once)]
+            def transactions(size: int) -> None:
+                for _ in range(jobs // 8 // size):
+                    batch = [next(keys) for _ in range(size)]
                     for _ in range(2):
                         database.transaction(partial(_touch, run=run, keys=batch), write=True)
 
-            async def alone(at_once: int) -> Sequence[float]:
-                started = time.perf_counter()
-                await asyncio.to_thread(transactions, at_once)
-                return [(time.perf_counter() - started) / (jobs // 8)]
-
-            times = await in_turns(
-                {
-                    "ones": lambda: through(1),
-                    "bare ones": lambda: alone(1),
-                    "eights": lambda: through(8),
-                    "bare eights": lambda: alone(8),
-                },
-                rounds=2,
-            )
+            ways: dict[str, Way] = {}
+            for how, size in (("ones", 1), ("eights", 8)):
+                ways[how] = at_once(partial(through, size), jobs // 8)
+                ways[f"bare {how}"] = at_once(partial(asyncio.to_thread, transactions, size), jobs // 8)
+            times = await in_turns(ways, rounds=2)
         finally:
             database.close()
     return [
@@ -79,7 +67,6 @@ async def _one_worker(name: str, place: str, database: Database, jobs: int) -> l
             work=f"jobs leased and settled in {how}, {name}",
             baseline="two bare transactions that update as many rows by their keys, from the same thread",
             figure=min(times[f"bare {how}"]) / min(times[how]),
-            unit="×",
             at_least=0.2,
             measured=f"{1 / min(times[how]):,.0f} jobs a second against {1 / min(times[f'bare {how}']):,.0f}",
             want=0.5,

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks.measure import MB, Way, in_turns
-from tests.benchmarks.pages import KEPT, Bench, collect, keep, only_artifact, plain_page
+from tests.benchmarks.measure import MB, in_turns, timed
+from tests.benchmarks.pages import KEPT, Bench, collect, delete_whole, keep, plain_page
 from tests.benchmarks.report import Row
 from tests.benchmarks.speed import against, rungs
 from webapp_fixture import digest
@@ -96,26 +95,17 @@ async def _row(bench: Bench, size: int, rounds: int) -> Row:
         await keep(page, bytes=size)
         await keep(plain, bytes=size)
 
-        async def kit() -> Sequence[float]:
-            started = time.perf_counter()
-            result = await app.call(KEPT)
-            taken = time.perf_counter() - started
-            ref = only_artifact(result)
-            assert ref.sha256 == expected, "the file is not whole"
-            await app.store.delete(ref.id)  # the same content again would be found, not stored
-            return [taken]
-
-        async def limit(*, sync: bool = False) -> Sequence[float]:
-            started = time.perf_counter()
+        async def limit(*, sync: bool = False) -> None:
             assert await raw.save(target, sync=sync) == expected
-            taken = time.perf_counter() - started
+
+        async def clean(_: object) -> None:
             target.unlink()
             await collect(plain)
-            return [taken]
 
-        ways: dict[str, Way] = {"limit": limit, "kit": kit}
+        ways = {"limit": timed(limit, then=clean)}
         if small:
-            ways = {"limit": limit, "synced": partial(limit, sync=True), "kit": kit}
+            ways["synced"] = timed(partial(limit, sync=True), then=clean)
+        ways["kit"] = timed(partial(app.call, KEPT), then=lambda result: delete_whole(app, result, expected))
         times = await in_turns(ways, rounds=rounds, warm=False, pause=0.2)
         used = dict(transport.rungs)
     ours, theirs = min(times["kit"]), min(times["limit"])
@@ -134,7 +124,6 @@ async def _row(bench: Bench, size: int, rounds: int) -> Row:
         work=f"page → verified file, {size // MB} MB, beside its limit",
         baseline="a raw download over CDP: a click, a rename, then SHA-256 of the file",
         figure=theirs / ours,
-        unit="×",
         at_least=1,
         measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.0f} MB/s "
         f"({against(times['limit'], times['kit'])}){beside}; rungs used: {rungs(used)}",

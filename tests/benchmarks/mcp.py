@@ -6,17 +6,16 @@ import hashlib
 import random
 import statistics
 import sys
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.measure import MB, in_turns, timed
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
 from tests.support.mcp_servers import FOLDER, target
-from transports import Message, connect
+from transports import Message, Result, connect
 
 __all__ = ["mcp_results"]
 
@@ -34,26 +33,10 @@ async def mcp_results(bench: Bench) -> list[Row]:
         connect(target("plain"), store="memory:") as light,
     ):
 
-        async def received() -> Sequence[float]:
-            started = time.perf_counter()
-            await plain.call_tool("blob", {"size": size})
-            return [time.perf_counter() - started]
-
-        async def kit() -> Sequence[float]:
-            started = time.perf_counter()
-            ref = (await app.call("blob", {"size": size})).artifacts["content.0.resource.blob"]
-            seconds = time.perf_counter() - started
+        async def kept(result: Result) -> None:
+            ref = result.artifacts["content.0.resource.blob"]
             assert ref.sha256 == wanted, "the content is not what the server sent"
             await app.store.delete(ref.id)
-            return [seconds]
-
-        async def small(call: Callable[[], Awaitable[object]]) -> Sequence[float]:
-            taken = []
-            for _ in range(calls):
-                started = time.perf_counter()
-                await call()
-                taken.append(time.perf_counter() - started)
-            return taken
 
         def message() -> Message:
             options = {"callId": "1", "progressToken": "1"}
@@ -61,16 +44,18 @@ async def mcp_results(bench: Bench) -> list[Row]:
 
         await app.call("blob", {"size": size})  # the server makes it once
         rounds = 2 if bench.quick else 3
-        large = await in_turns({"received": received, "kit": kit}, rounds=rounds, warm=False)
-        texts = await in_turns(
-            {
-                "received": lambda: small(lambda: plain.call_tool("text", _SMALL)),
-                "kit": lambda: small(lambda: light.transport.request(message(), timeout=30)),
-                "memory": lambda: small(lambda: light.call("text", _SMALL)),
-                "folder": lambda: small(lambda: app.call("text", _SMALL)),
-            },
-            rounds=rounds,
-        )
+        blobs = {
+            "received": timed(partial(plain.call_tool, "blob", {"size": size})),
+            "kit": timed(partial(app.call, "blob", {"size": size}), then=kept),
+        }
+        large = await in_turns(blobs, rounds=rounds, warm=False)
+        small = {
+            "received": timed(partial(plain.call_tool, "text", _SMALL), times=calls),
+            "kit": timed(lambda: light.transport.request(message(), timeout=30), times=calls),
+            "memory": timed(partial(light.call, "text", _SMALL), times=calls),
+            "folder": timed(partial(app.call, "text", _SMALL), times=calls),
+        }
+        texts = await in_turns(small, rounds=rounds)
     stored = {name: f"{1000 * statistics.median(texts[name]):.2f} ms" for name in ("memory", "folder")}
     return [
         _row(f"MCP over stdio, a blob of {size // MB} MB → verified file", large, 1 / 1.5, "it also stores and syncs"),
@@ -91,10 +76,9 @@ def _row(work: str, times: dict[str, list[float]], least: float, reason: str) ->
         work,
         "the SDK's own client, which only receives it",
         best["received"] / best["kit"],
-        "×",
         f"{best['kit']:.2f} ms against {best['received']:.2f} ms (medians: {middle['kit']:.2f} and "
         f"{middle['received']:.2f} ms)",
-        least,
-        1,
-        reason,
+        at_least=least,
+        want=1,
+        reason=reason,
     )

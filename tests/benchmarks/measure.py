@@ -4,21 +4,77 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import psutil
 
-__all__ = ["MB", "Growth", "Way", "in_turns", "resident"]
+__all__ = ["MB", "Growth", "Way", "at_once", "in_turns", "python", "resident", "timed"]
 
 MB = 1 << 20
 _EVERY = 0.02  # seconds between two looks at the memory
 
 #: One turn of a way: does its work and returns how many seconds each piece of it took.
 Way: TypeAlias = Callable[[], Awaitable[Sequence[float]]]
+
+
+def timed(
+    work: Callable[[], Awaitable[Any]],
+    *,
+    times: int = 1,
+    then: Callable[[Any], Awaitable[object]] | None = None,
+    processor: list[float] | None = None,
+) -> Way:
+    """A turn that does some work so often, one after the other. ``then`` gets what the work returned, in time that does
+    not count. To ``processor`` the turn adds the seconds of this process's processor for one piece of work."""
+
+    async def turn() -> Sequence[float]:
+        taken = []
+        before = time.process_time()
+        for _ in range(times):
+            started = time.perf_counter()
+            result = await work()
+            taken.append(time.perf_counter() - started)
+            if then is not None:
+                await then(result)
+        if processor is not None:
+            processor.append((time.process_time() - before) / times)
+        return taken
+
+    return turn
+
+
+def at_once(work: Callable[[], Awaitable[object]], pieces: int, *, processor: list[float] | None = None) -> Way:
+    """A turn that does so many pieces of work in one go, and takes the mean time of one."""
+
+    async def turn() -> Sequence[float]:
+        started, before = time.perf_counter(), time.process_time()
+        await work()
+        if processor is not None:
+            processor.append((time.process_time() - before) / pieces)
+        return [(time.perf_counter() - started) / pieces]
+
+    return turn
+
+
+async def python(*arguments: str | os.PathLike[str], **environment: str) -> bytes:
+    """What a fresh Python prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, **environment}
+    )
+    try:
+        printed, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, (arguments, process.returncode)
+    return printed
 
 
 async def in_turns(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from statistics import median
 
 from tests.benchmarks.empty_app import serve_empty_app
-from tests.benchmarks.measure import in_turns
+from tests.benchmarks.measure import Way, in_turns, python, timed
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
 from transports import connect
@@ -57,7 +56,7 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
         await page.goto(url, wait_until="domcontentloaded")
         await page.evaluate(f"() => window.abp.initialize({_AGENT}).then(() => window.abp.listCapabilities())")
 
-    def opening(way: Callable[[AsyncExitStack], Awaitable[None]]) -> Callable[[], Awaitable[list[float]]]:
+    def opening(way: Callable[[AsyncExitStack], Awaitable[None]]) -> Way:
         async def turn() -> list[float]:
             async with AsyncExitStack() as stack:  # each closes in the task that opened it
                 started = time.perf_counter()
@@ -86,7 +85,6 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
         work=f"session opened in a running browser, {app}" + ("" if number == 1 else f", {number} at once"),
         baseline="bare Playwright: context, page, goto, initialize, list",
         figure=theirs / ours,
-        unit="×",
         at_least=0.85 if number == 1 else 0.9,
         measured=f"median {1000 * ours:.0f} ms a session against {1000 * theirs:.0f} ms",
         reason="the kit also installs its agent, answers what a browser asks a person, and reads the manifest",
@@ -105,23 +103,15 @@ async def cold_call(bench: Bench) -> list[Row]:
     }
     answers: dict[str, object] = {}
 
-    def running(name: str) -> Callable[[], Awaitable[Sequence[float]]]:
-        async def turn() -> Sequence[float]:
-            started = time.perf_counter()
-            printed = await _python(*programs[name], ABP_BROWSER=browser.path)
-            taken = time.perf_counter() - started
-            answers[name] = json.loads(printed)["data"]
-            return [taken]
+    async def run(name: str) -> None:
+        answers[name] = json.loads(await python(*programs[name], ABP_BROWSER=browser.path))["data"]
 
-        return turn
-
-    times = await in_turns({name: running(name) for name in programs}, rounds=2, warm=False)
+    times = await in_turns({name: timed(partial(run, name)) for name in programs}, rounds=2, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`abp call`, the whole process, its browser included",
         baseline="python -c with Playwright's blocking API: launch, goto, initialize, call",
         figure=theirs / ours,
-        unit="×",
         at_least=0.9,
         measured=f"median {ours:.2f} s against {theirs:.2f} s",
         reason="the command line, 0.1 s of the processor, is imported before the driver is started",
@@ -133,9 +123,9 @@ async def cold_call(bench: Bench) -> list[Row]:
 async def imports(bench: Bench) -> list[Row]:
     """What importing costs a fresh process, in processor time."""
 
-    def importing(statement: str) -> Callable[[], Awaitable[Sequence[float]]]:
+    def importing(statement: str) -> Way:
         async def turn() -> Sequence[float]:
-            return [float(await _python("-c", _CLOCKED.format(statement)))]
+            return [float(await python("-c", _CLOCKED.format(statement)))]
 
         return turn
 
@@ -146,21 +136,8 @@ async def imports(bench: Bench) -> list[Row]:
         work="`from transports import connect`, processor time",
         baseline="import playwright.async_api",
         figure=theirs / ours,
-        unit="×",
         at_least=1 / 1.5,
         want=1,
         measured=f"median {1000 * ours:.0f} ms against {1000 * theirs:.0f} ms",
-        reason="",
     )
     return [row]
-
-
-async def _python(*arguments: str, **environment: str) -> bytes:
-    """What a fresh Python prints."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, **environment}
-    )
-    printed, _ = await process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"a program of the benchmark ended with {process.returncode}")
-    return printed

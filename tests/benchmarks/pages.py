@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transports import ArtifactRef, Browser, PlaywrightTransport, Result, Session, connect
+from transports import Browser, PlaywrightTransport, Result, Session, connect
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-__all__ = ["KEPT", "LENGTH", "Bench", "collect", "document_client", "keep", "only_artifact", "plain_page"]
+__all__ = ["KEPT", "LENGTH", "Bench", "collect", "delete_whole", "document_client", "keep", "plain_page"]
 
 #: A capability that hands out again what the app made before: its making is part of no figure.
 KEPT = "bench.kept"
@@ -59,9 +59,11 @@ async def collect(page: Page) -> None:
     await cdp.detach()
 
 
-def only_artifact(result: Result) -> ArtifactRef:
+async def delete_whole(app: Session, result: Result, sha256: str) -> None:
+    """Delete the one file of a result, which is whole: the same content again would be found, not stored."""
     (ref,) = result.artifacts.values()
-    return ref
+    assert ref.sha256 == sha256, "the file is not whole"
+    await app.store.delete(ref.id)
 
 
 @asynccontextmanager
@@ -93,7 +95,7 @@ class Bench:
 
     @property
     def browser(self) -> Browser:
-        assert self._browser is not None, "this measurement has no browser: see WITHOUT_BROWSER"
+        assert self._browser is not None, "this measurement has no browser: see WITH_BROWSER"
         return self._browser
 
     @asynccontextmanager

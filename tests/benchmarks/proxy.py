@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
 
 import psutil
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.measure import MB, in_turns, timed
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
 from tests.support.mcp_servers import FOLDER
@@ -38,25 +38,13 @@ async def proxied_results(bench: Bench) -> list[Row]:
     async with started(server) as bare, started(proxy) as proxied:
         own = next(one for one in psutil.Process().children() if "proxy" in one.cmdline())
 
-        async def small(client: Client) -> Sequence[float]:
-            taken = []
-            for _ in range(calls):
-                begun = time.perf_counter()
-                await client.call_tool("text", _SMALL)
-                taken.append(time.perf_counter() - begun)
-            return taken
-
-        async def large(client: Client) -> Sequence[float]:
-            begun = time.perf_counter()
-            await client.call_tool("blob", {"size": size})
-            return [time.perf_counter() - begun]
-
-        texts = await in_turns({"bare": lambda: small(bare), "proxy": lambda: small(proxied)}, rounds=rounds)
-        await large(proxied)
+        clients = {"bare": bare, "proxy": proxied}
+        small = {name: timed(partial(one.call_tool, "text", _SMALL), times=calls) for name, one in clients.items()}
+        large = {name: timed(partial(one.call_tool, "blob", {"size": size})) for name, one in clients.items()}
+        texts = await in_turns(small, rounds=rounds)
+        await large["proxy"]()
         before = own.memory_info().rss
-        blobs = await in_turns(
-            {"bare": lambda: large(bare), "proxy": lambda: large(proxied)}, rounds=rounds, warm=False
-        )
+        blobs = await in_turns(large, rounds=rounds, warm=False)
         grown = (own.memory_info().rss - before) / MB
     return [
         _row("abp proxy, a text of 1 KB through it", texts, 0.6, "a second process reads and writes each message"),
@@ -67,10 +55,10 @@ async def proxied_results(bench: Bench) -> list[Row]:
             f"abp proxy, memory of the process after blobs of {size // MB} MB",
             "the same after the first one",
             grown,
-            "MB",
             f"{grown:.1f} MB more after {rounds + 1} blobs",
-            100,
-            100,
+            unit="MB",
+            at_least=100,
+            want=100,
         ),
     ]
 
@@ -82,10 +70,9 @@ def _row(work: str, times: dict[str, list[float]], least: float, reason: str) ->
         work,
         "the bare server, the same client",
         middle["bare"] / middle["proxy"],
-        "×",
         f"{middle['proxy']:.2f} ms against {middle['bare']:.2f} ms (best: {best['proxy']:.2f} and "
         f"{best['bare']:.2f} ms)",
-        least,
-        least,
-        reason,
+        at_least=least,
+        want=least,
+        reason=reason,
     )

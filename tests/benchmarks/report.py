@@ -15,9 +15,9 @@ class Row:
     work: str
     baseline: str
     figure: float
-    unit: str
     #: The measured values behind the figure, in words.
     measured: str
+    unit: str = "×"
     #: Targets; ``None`` for a figure that has none.
     at_least: float | None = None
     want: float | None = None

@@ -10,16 +10,16 @@ import json
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 from websockets.asyncio.client import connect as bare_connect
 
-from tests.benchmarks.measure import MB, in_turns
-from tests.benchmarks.pages import Bench
+from tests.benchmarks.measure import MB, at_once, in_turns, timed
+from tests.benchmarks.pages import Bench, delete_whole
 from tests.benchmarks.report import Row
-from transports import Session, WebSocketTransport, connect
+from transports import Result, Session, WebSocketTransport, connect
 
 __all__ = ["large_message", "pauses", "small_messages"]
 
@@ -53,32 +53,26 @@ async def large_message(bench: Bench) -> list[Row]:
     target = bench.folder / "baseline.bin"
     async with _server(megabytes) as url, bare_connect(url, max_size=None, compression=None) as bare:
 
-        async def received() -> Sequence[float]:
-            started = time.perf_counter()
+        async def received() -> None:
             await bare.send(_request("large", "1"))
             await bare.recv(decode=False)
-            return [time.perf_counter() - started]
 
-        async def documented() -> Sequence[float]:
-            started = time.perf_counter()
+        async def documented() -> None:
             await bare.send(_request("large", "1"))
             answer = json.loads(await bare.recv())
             target.write_bytes(base64.b64decode(answer["payload"]["data"]["file"]["content"]))
-            return [time.perf_counter() - started]
 
         async with _session(url, bench.folder / "ws") as app:
 
-            async def kit() -> Sequence[float]:
-                started = time.perf_counter()
-                result = await app.call("large")
-                seconds = time.perf_counter() - started
-                ref = result.artifacts["file"]
-                wrong = ref.size_bytes != megabytes * MB or ref.sha256 != result.data["sha256"]  # type: ignore[index, call-overload]
-                assert not wrong, "the content is not what the server sent"
-                await app.store.delete(ref.id)
-                return [seconds]
+            async def whole(result: Result) -> None:
+                assert result.artifacts["file"].size_bytes == megabytes * MB
+                await delete_whole(app, result, result.data["sha256"])  # type: ignore[index, call-overload, arg-type]
 
-            ways = {"received": received, "documented": documented, "kit": kit}
+            ways = {
+                "received": timed(received),
+                "documented": timed(documented),
+                "kit": timed(partial(app.call, "large"), then=whole),
+            }
             times = await in_turns(ways, rounds=2, warm=False, pause=0.1)
     best = {name: min(values) for name, values in times.items()}
     assert hashlib.sha256(target.read_bytes()).hexdigest()
@@ -91,21 +85,18 @@ async def large_message(bench: Bench) -> list[Row]:
             f"WebSocket, {megabytes} MB inline → verified file",
             "json.loads + base64.b64decode + write, on the same library",
             best["documented"] / best["kit"],
-            "×",
             f"{speed['kit']:.0f} MB/s against {speed['documented']:.0f} MB/s (medians: {medians:.2f}×)",
-            2,
-            None,
-            why,
+            at_least=2,
+            reason=why,
         ),
         Row(
             f"WebSocket, {megabytes} MB inline → verified file, beside its limit",
             "the same bytes received by the bare library, and dropped",
             best["received"] / best["kit"],
-            "×",
             f"{speed['kit']:.0f} MB/s against {speed['received']:.0f} MB/s (medians: {limit:.2f}×)",
-            0.85,
-            1,
-            why,
+            at_least=0.85,
+            want=1,
+            reason=why,
         ),
     ]
 
@@ -114,74 +105,59 @@ async def small_messages(bench: Bench) -> list[Row]:
     """Small calls against a bare echo of the same text."""
     count = 300 if bench.quick else 2000
     used: dict[str, list[float]] = {"echo": [], "kit": [], "echoes": [], "calls": []}  # processor time of each call
-    async with _server(1) as url, bare_connect(url, max_size=None, compression=None) as bare:
+    async with (
+        _server(1) as url,
+        bare_connect(url, max_size=None, compression=None) as bare,
+        _session(url, "none:") as app,
+    ):
 
-        async def echo() -> Sequence[float]:
-            taken, before = [], time.process_time()
-            for n in range(count // 10):
-                started = time.perf_counter()
+        async def echo() -> None:
+            await bare.send(_request("small", "1"))
+            await bare.recv()
+
+        async def echoes() -> None:
+            for n in range(100):
                 await bare.send(_request("small", str(n)))
+            for _ in range(100):
                 await bare.recv()
-                taken.append(time.perf_counter() - started)
-            used["echo"].append((time.process_time() - before) / len(taken))
-            return taken
 
-        async with _session(url, "none:") as app:
+        async def calls() -> None:
+            await asyncio.gather(*(app.call("small") for _ in range(100)))
 
-            async def kit() -> Sequence[float]:
-                taken, before = [], time.process_time()
-                for _ in range(count // 10):
-                    started = time.perf_counter()
-                    await app.call("small")
-                    taken.append(time.perf_counter() - started)
-                used["kit"].append((time.process_time() - before) / len(taken))
-                return taken
-
-            times = await in_turns({"echo": echo, "kit": kit}, rounds=10)
-
-            async def echoes() -> Sequence[float]:
-                started, before = time.perf_counter(), time.process_time()
-                for n in range(100):
-                    await bare.send(_request("small", str(n)))
-                for _ in range(100):
-                    await bare.recv()
-                used["echoes"].append((time.process_time() - before) / 100)
-                return [(time.perf_counter() - started) / 100]
-
-            async def calls() -> Sequence[float]:
-                started, before = time.perf_counter(), time.process_time()
-                await asyncio.gather(*(app.call("small") for _ in range(100)))
-                used["calls"].append((time.process_time() - before) / 100)
-                return [(time.perf_counter() - started) / 100]
-
-            many = await in_turns({"echo": echoes, "kit": calls}, rounds=max(count // 100, 5))
+        serial = {
+            "echo": timed(echo, times=count // 10, processor=used["echo"]),
+            "kit": timed(partial(app.call, "small"), times=count // 10, processor=used["kit"]),
+        }
+        times = await in_turns(serial, rounds=10)
+        together = {
+            "echo": at_once(echoes, 100, processor=used["echoes"]),
+            "kit": at_once(calls, 100, processor=used["calls"]),
+        }
+        many = await in_turns(together, rounds=max(count // 100, 5))
     rates = {name: 1 / statistics.median(values) for name, values in many.items()}
     middle = {name: statistics.median(values) for name, values in times.items()}
     processor = {name: statistics.median(values) * 1e6 for name, values in used.items()}
     why = "a call is more than an echo: it has an id and a deadline, its answer is parsed and searched for content"
-    row = Row(
-        "WebSocket, small calls one after the other",
-        "bare websockets echo of the same text",
-        middle["echo"] / middle["kit"],
-        "×",
-        f"median {middle['kit'] * 1e3:.2f} ms against {middle['echo'] * 1e3:.2f} ms; "
-        f"processor {processor['kit']:.0f} µs against {processor['echo']:.0f} µs a call",
-        0.8,
-        None,
-        why,
-    )
-    at_once = Row(
-        "WebSocket, 100 small calls at once",
-        "bare websockets: 100 texts sent, then 100 received",
-        rates["kit"] / rates["echo"],
-        "×",
-        f"{rates['kit']:,.0f} a second against {rates['echo']:,.0f}; "
-        f"processor {processor['calls']:.0f} µs against {processor['echoes']:.0f} µs a call",
-        0.6,
-        None,
-        why,
-    )
-    return [row, at_once]
+    return [
+        Row(
+            "WebSocket, small calls one after the other",
+            "bare websockets echo of the same text",
+            middle["echo"] / middle["kit"],
+            f"median {middle['kit'] * 1e3:.2f} ms against {middle['echo'] * 1e3:.2f} ms; "
+            f"processor {processor['kit']:.0f} µs against {processor['echo']:.0f} µs a call",
+            at_least=0.8,
+            reason=why,
+        ),
+        Row(
+            "WebSocket, 100 small calls at once",
+            "bare websockets: 100 texts sent, then 100 received",
+            rates["kit"] / rates["echo"],
+            f"{rates['kit']:,.0f} a second against {rates['echo']:,.0f}; "
+            f"processor {processor['calls']:.0f} µs against {processor['echoes']:.0f} µs a call",
+            at_least=0.6,
+            reason=why,
+        ),
+    ]
 
 
 async def pauses(bench: Bench) -> list[Row]:
@@ -228,10 +204,9 @@ async def pauses(bench: Bench) -> list[Row]:
         f"p99 of small calls at 1 kHz while {megabytes} MB answers arrive",
         "the same stream alone",
         percentile(beside),
-        "ms",
         f"alone {percentile(alone):.1f} ms; worst {beside[-1] * 1e3:.0f} ms of {len(beside)} calls; 20 ms is the mark",
-        20,
-        None,
-        "what takes part in the answer's decoding and writing keeps the interpreter's lock for milliseconds at a time",
+        unit="ms",
+        at_least=20,
+        reason="what takes part in the answer's decoding and writing keeps the interpreter's lock for milliseconds",
     )
     return [row]

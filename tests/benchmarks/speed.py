@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
 
-from tests.benchmarks.measure import MB, in_turns
-from tests.benchmarks.pages import KEPT, LENGTH, Bench, document_client, keep, only_artifact, plain_page
+from tests.benchmarks.measure import MB, in_turns, timed
+from tests.benchmarks.pages import KEPT, LENGTH, Bench, delete_whole, document_client, keep, plain_page
 from tests.benchmarks.report import Row
+from transports import Result
 from webapp_fixture import digest, generate
 
 __all__ = ["file_to_page", "page_to_file"]
@@ -30,25 +31,11 @@ async def page_to_file(bench: Bench) -> list[Row]:
         await keep(page, bytes=size)
         await keep(plain, bytes=size)
 
-        async def call() -> float:
-            started = time.perf_counter()
-            result = await app.call(KEPT)
-            taken = time.perf_counter() - started
-            ref = only_artifact(result)
-            assert ref.sha256 == expected, "the file is not whole"
-            await app.store.delete(ref.id)  # the same content again would be found, not stored
-            return taken
-
-        async def kit() -> Sequence[float]:
-            return [await call(), await call()]
-
-        async def documented() -> Sequence[float]:
-            started = time.perf_counter()
-            await document_client(plain, target)
-            taken = time.perf_counter() - started
+        async def removed(_: object) -> None:
             target.unlink()  # or the kit's fsync would have to write it to the disk, too
-            return [taken]
 
+        kit = timed(partial(app.call, KEPT), times=2, then=lambda result: delete_whole(app, result, expected))
+        documented = timed(partial(document_client, plain, target), then=removed)
         times = await in_turns({"documented": documented, "kit": kit}, rounds=1, warm=False, pause=0.2)
         used = dict(transport.rungs)
     ours, theirs = min(times["kit"]), min(times["documented"])
@@ -56,7 +43,6 @@ async def page_to_file(bench: Bench) -> list[Row]:
         work=f"page → verified file, {size // MB} MB",
         baseline="the documented client (btoa, evaluate, b64decode, write)",
         figure=theirs / ours,
-        unit="×",
         at_least=15,
         want=25,
         measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.1f} MB/s "
@@ -88,32 +74,25 @@ async def file_to_page(bench: Bench) -> list[Row]:
         assert isinstance(received.data, dict)
         assert received.data["sha256"] == digest(size), "the app got other bytes"
 
-        async def kit() -> Sequence[float]:
-            started = time.perf_counter()
-            result = await app.call(LENGTH, {"file": path})
-            taken = time.perf_counter() - started
-            assert isinstance(result.data, dict)
-            assert result.data["length"] == size
-            return [taken]
+        async def whole(result: Result) -> None:
+            assert isinstance(result.data, dict) and result.data["length"] == size
 
         cdp = await plain.context.new_cdp_session(plain)
         chosen = (await cdp.send("Runtime.evaluate", {"expression": _INPUT}))["result"]["objectId"]
 
-        async def limit() -> Sequence[float]:
-            started = time.perf_counter()
+        async def limit() -> None:
             await cdp.send("DOM.setFileInputFiles", {"objectId": chosen, "files": [str(path)]})
             reading = {"objectId": chosen, "functionDeclaration": _READ, "awaitPromise": True, "returnByValue": True}
             assert (await cdp.send("Runtime.callFunctionOn", reading))["result"]["value"] == size
-            return [time.perf_counter() - started]
 
-        times = await in_turns({"limit": limit, "kit": kit}, rounds=4, warm=False, pause=0.2)
+        kit = timed(partial(app.call, LENGTH, {"file": path}), then=whole)
+        times = await in_turns({"limit": timed(limit), "kit": kit}, rounds=4, warm=False, pause=0.2)
     path.unlink()
     ours, least = min(times["kit"]), min(times["limit"])
     row = Row(
         work=f"file → page, {size // MB} MB, beside its limit",
         baseline="DOM.setFileInputFiles, then one command that reads the file",
         figure=least / ours,
-        unit="×",
         at_least=0.8,
         want=1,
         measured=f"{size / MB / ours:.0f} MB/s against {size / MB / least:.0f} MB/s "

@@ -6,14 +6,15 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from functools import partial
 from statistics import median
 
 from tests.benchmarks.filled import SESSIONS, filled_store
-from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.measure import MB, in_turns, timed
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
-from transports import LocalStore
+from transports import ArtifactRef, LocalStore
 from transports.artifacts import Scope
 from webapp_fixture import digest, generate
 
@@ -37,33 +38,28 @@ async def large_stream(bench: Bench) -> list[Row]:
             while chunk := file.read(_PIECE):
                 yield chunk
 
-    async def kit() -> Sequence[float]:
-        started = time.perf_counter()
-        ref = await store.put_stream(stream(), size=size)
-        taken = time.perf_counter() - started
+    async def kept(ref: ArtifactRef) -> None:
         assert ref.sha256 == expected, "the file is not whole"
         await store.delete(ref.id)
-        return [taken]
 
-    async def shell() -> Sequence[float]:
-        def work() -> float:
-            started = time.perf_counter()
-            subprocess.run(["cp", source, copy], check=True)
-            done = subprocess.run(["sha256sum", copy], check=True, capture_output=True, text=True)
-            taken = time.perf_counter() - started
-            assert done.stdout.startswith(expected)
-            copy.unlink()  # or the kit's fsync would have to write it to the disk, too
-            return taken
+    def shell() -> None:
+        subprocess.run(["cp", source, copy], check=True)
+        done = subprocess.run(["sha256sum", copy], check=True, capture_output=True, text=True)
+        assert done.stdout.startswith(expected)
 
-        return [await asyncio.to_thread(work)]
+    async def removed(_: object) -> None:
+        copy.unlink()  # or the kit's fsync would have to write it to the disk, too
 
-    times = await in_turns({"shell": shell, "kit": kit}, rounds=3 if bench.quick else 4, warm=False, pause=0.1)
+    ways = {
+        "shell": timed(partial(asyncio.to_thread, shell), then=removed),
+        "kit": timed(lambda: store.put_stream(stream(), size=size), then=kept),
+    }
+    times = await in_turns(ways, rounds=3 if bench.quick else 4, warm=False, pause=0.1)
     ours, theirs = min(times["kit"]), min(times["shell"])
     row = Row(
         work=f"stream of {size // MB} MB → artifact",
         baseline="cp, then sha256sum, of the same file",
         figure=theirs / ours,
-        unit="×",
         at_least=0.77,
         want=1,
         measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.0f} MB/s "
@@ -84,36 +80,29 @@ async def many_artifacts(bench: Bench) -> list[Row]:
     one = store.scoped(Scope(session="session-7"))
     found = whole = 0
 
-    async def files() -> Sequence[float]:
-        def work() -> float:
-            started = time.perf_counter()
-            folder = root / ".abp" / "meta"
-            for name in os.listdir(folder):  # noqa: PTH208 - the fastest there is
-                (folder / name).read_bytes()
-            return time.perf_counter() - started
+    def read_files() -> None:
+        folder = root / ".abp" / "meta"
+        for name in os.listdir(folder):  # noqa: PTH208 - the fastest there is
+            (folder / name).read_bytes()
 
-        return [await asyncio.to_thread(work)]
-
-    async def index() -> Sequence[float]:
+    async def without_index(_: object) -> None:
         for file in (root / ".abp").glob("index.sqlite*"):
             file.unlink()
-        started = time.perf_counter()
-        assert len(await one.list()) == count // SESSIONS
-        return [time.perf_counter() - started]
 
-    async def session() -> Sequence[float]:
+    async def session() -> None:
         nonlocal found
-        started = time.perf_counter()
         found = len(await one.list())
-        return [time.perf_counter() - started]
 
-    async def everything() -> Sequence[float]:
+    async def everything() -> None:
         nonlocal whole
-        started = time.perf_counter()
         whole = len(await store.list())
-        return [time.perf_counter() - started]
 
-    ways = {"files": files, "index": index, "session": session, "all": everything}
+    ways = {
+        "files": timed(partial(asyncio.to_thread, read_files), then=without_index),
+        "index": timed(session),
+        "session": timed(session),
+        "all": timed(everything),
+    }
     times = await in_turns(ways, rounds=2, warm=False)
     best = {name: min(taken) for name, taken in times.items()}
     wrong = "" if (whole, found) == (count, count // SESSIONS) else f"{found} of {whole} were found"
@@ -123,7 +112,6 @@ async def many_artifacts(bench: Bench) -> list[Row]:
             work=f"{count:,} artifacts, those of one session listed",
             baseline=baseline,
             figure=best["files"] / best["session"],
-            unit="×",
             at_least=4,
             want=8,
             measured=f"{found:,} in {1000 * best['session']:.1f} ms against {1000 * best['files']:.0f} ms",
@@ -134,7 +122,6 @@ async def many_artifacts(bench: Bench) -> list[Row]:
             work=f"{count:,} artifacts, the index made at the first list",
             baseline=baseline,
             figure=best["files"] / best["index"],
-            unit="×",
             at_least=0.4,
             want=0.58,
             measured=f"{best['index']:.1f} s against {best['files']:.1f} s",
@@ -145,7 +132,6 @@ async def many_artifacts(bench: Bench) -> list[Row]:
             work=f"{count:,} artifacts, all listed",
             baseline=baseline,
             figure=best["files"] / best["all"],
-            unit="×",
             at_least=0.9,
             want=1,
             measured=f"{1000 * best['all']:.0f} ms for {count:,} references",

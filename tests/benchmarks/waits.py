@@ -10,10 +10,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from statistics import median
 
-from tests.benchmarks.measure import Way, in_turns
+from tests.benchmarks.measure import Way, in_turns, python, timed
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
 
@@ -41,73 +42,43 @@ _HELLO = {
 
 async def waits(bench: Bench) -> list[Row]:
     """Help, and the first answer of the bridge."""
-    return [await _help(bench), await _bridge(bench)]
+    ways = {"plain": timed(partial(python, "-c", _HELP)), "kit": timed(partial(python, *_KIT, "--help"))}
+    helped = await in_turns(ways, rounds=3 if bench.quick else 5, warm=False)
+    out = str(bench.folder / "bridge")
+    ways = {"plain": _first_answer("-c", _SERVER), "kit": _first_answer(*_KIT, "mcp", ABP_OUTPUT_DIR=out)}
+    answered = await in_turns(ways, rounds=2, warm=False)
+    return [
+        _row("`abp --help`", "python -c with argparse", helped, "its commands are read to be listed"),
+        _row("`abp mcp`, until its first answer", "the SDK's own server without any tool", answered, ""),
+    ]
 
 
 def _row(work: str, baseline: str, times: dict[str, list[float]], reason: str) -> Row:
     ours, theirs = median(times["kit"]), median(times["plain"])
     measured = f"median {1000 * ours:.0f} ms against {1000 * theirs:.0f} ms"
-    return Row(work, baseline, theirs / ours, "×", measured, reason=reason)
+    return Row(work, baseline, theirs / ours, measured, reason=reason)
 
 
-def _whole(arguments: Sequence[str], environment: dict[str, str]) -> Way:
-    """A process from its start to its end."""
-
-    async def turn() -> Sequence[float]:
-        started = time.perf_counter()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, **environment}
-        )
-        printed, _ = await process.communicate()
-        assert process.returncode == 0, arguments
-        assert printed
-        return [time.perf_counter() - started]
-
-    return turn
-
-
-def _until(
-    arguments: Sequence[str],
-    environment: dict[str, str],
-    ready: Callable[[asyncio.subprocess.Process], Awaitable[object]],
-) -> Way:
-    """A process from its start until ``ready``; then it is ended."""
+def _first_answer(*arguments: str, **environment: str) -> Way:
+    """A server from its start until it has answered; then it is ended."""
 
     async def turn() -> Sequence[float]:
         started = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *arguments,
+            *(sys.executable, *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             env={**os.environ, **environment},
         )
+        assert process.stdin is not None and process.stdout is not None
         try:
+            process.stdin.write(json.dumps(_HELLO).encode() + b"\n")
             async with asyncio.timeout(60):
-                await ready(process)
+                assert b'"result"' in await process.stdout.readline()
             return [time.perf_counter() - started]
         finally:
             process.terminate()
             await process.wait()
 
     return turn
-
-
-async def _help(bench: Bench) -> Row:
-    ways = {"plain": _whole(["-c", _HELP], {}), "kit": _whole([*_KIT, "--help"], {})}
-    times = await in_turns(ways, rounds=3 if bench.quick else 5, warm=False)
-    return _row("`abp --help`", "python -c with argparse", times, "its commands are read to be listed")
-
-
-async def _bridge(bench: Bench) -> Row:
-    async def answered(process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(_HELLO).encode() + b"\n")
-        assert b'"result"' in await process.stdout.readline()
-
-    out = {"ABP_OUTPUT_DIR": str(bench.folder / "bridge")}
-    ways = {"plain": _until(["-c", _SERVER], {}, answered), "kit": _until([*_KIT, "mcp"], out, answered)}
-    times = await in_turns(ways, rounds=2, warm=False)
-    return _row("`abp mcp`, until its first answer", "the SDK's own server without any tool", times, "")
