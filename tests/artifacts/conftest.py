@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -59,6 +60,11 @@ async def open_indexed(index: str, memory_bucket: str, monkeypatch: pytest.Monke
     yield open_one
     for one in stores:
         await one.aclose()
+
+
+def database(root: Path) -> sqlite3.Connection:
+    """The index of a local store."""
+    return sqlite3.connect(root / ".abp/index.sqlite")
 
 
 async def tamper(store: ObjectStore, sql: str, *values: str | float) -> None:

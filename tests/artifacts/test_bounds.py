@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -24,7 +24,6 @@ from transports.artifacts import (
 from transports.artifacts._base import ArtifactStore, Evictor
 from transports.artifacts._content import Meter, clean_namespace, describe
 from transports.artifacts._opening import sweeping
-from transports.artifacts._ref import ArtifactRef as Ref
 from transports.artifacts._retention import Entry
 from transports.artifacts.local import _maintenance as maintenance
 
@@ -100,7 +99,7 @@ async def test_random_name_is_used_after_999_collisions(root: Path) -> None:
 
 async def test_search_covers_first_mib_of_text() -> None:
     async with MemoryStore() as store:
-        refs: Sequence[Ref] = [
+        refs: Sequence[ArtifactRef] = [
             await store.put_bytes(b"." * (length - 5) + b"apple", mime_type="text/plain")
             for length in (1_048_576, 1_048_577)
         ]
@@ -129,6 +128,24 @@ async def test_expiry_is_checked_at_most_once_a_minute(monkeypatch: pytest.Monke
     assert looked == [160.5, 221.0]
 
 
+async def sweep(store: ArtifactStore, times: int, before_each: Callable[[int], object]) -> None:
+    """Sweep a store so often, without the waiting. ``before_each`` gets the number of the sweep, from 1."""
+    number = 0
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal number
+        assert seconds == 60.0
+        number += 1
+        if number > times:
+            enough.set()
+            await asyncio.Event().wait()
+        before_each(number)
+
+    async with asyncio.timeout(15), sweeping(store, sleep=sleep):
+        await enough.wait()
+
+
 async def test_leftovers_are_collected_every_60th_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(retention=Retention())
     done: list[str] = []
@@ -142,19 +159,7 @@ async def test_leftovers_are_collected_every_60th_sweep(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(store, "gc", noting("gc"))
     monkeypatch.setattr(store, "enforce_retention", noting("retention"))
-    waited: list[float] = []
-    enough = asyncio.Event()
-
-    async def sleep(seconds: float) -> None:
-        waited.append(seconds)
-        if len(waited) == 62:
-            enough.set()
-            await asyncio.Event().wait()
-
-    async with sweeping(store, sleep=sleep):
-        async with asyncio.timeout(15):
-            await enough.wait()
-    assert set(waited) == {60.0}
+    await sweep(store, 61, lambda number: None)
     assert done == ["gc", *["retention"] * 59, "gc", "retention"]
 
 
@@ -166,21 +171,13 @@ async def test_failed_sweep_is_reported_once_and_does_not_stop_the_next(
     away = root.with_name("away")
     root.rename(away)
     root.write_bytes(b"no folder")
-    sweeps = 0
-    enough = asyncio.Event()
 
-    async def sleep(_: float) -> None:
-        nonlocal sweeps
-        sweeps += 1
-        if sweeps == 3:
+    def bring_back(number: int) -> None:
+        if number == 3:
             root.unlink()
             away.rename(root)
-        if sweeps == 4:
-            enough.set()
-            await asyncio.Event().wait()
 
-    async with asyncio.timeout(15), sweeping(store, sleep=sleep):
-        await enough.wait()
+    await sweep(store, 3, bring_back)
     assert ["cannot be swept" in message for message in caplog.messages] == [True]
     assert visible(root) == []
 

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,12 +26,10 @@ from tests.support.portable_way import portable_way
 from transports.artifacts import (
     ArtifactRef,
     ArtifactStore,
-    MemoryStore,
     Query,
     Removal,
     Retention,
     Scope,
-    discover_store,
     find,
     open_store,
 )
@@ -94,9 +91,11 @@ async def test_lists_and_pages_are_ordered_by_age_then_id(
     refs: list[ArtifactRef] = []
     for age in (3, 1, 1, 1, 2, 2):
         monkeypatch.setattr(time, "time", lambda age=age: now - age)
-        refs.append(await store.put_bytes(b"%d" % len(refs)))
+        refs.append(await store.put_bytes(b"%d!" % len(refs)))
     monkeypatch.undo()
-    await store.put_bytes(b"0")  # storing again does not make it younger
+    await store.put_bytes(b"0!")  # storing again does not make it younger
+    found = await store.fsck()
+    assert (found.artifacts, found.size_bytes, found.problems) == (6, 12, ())
     ids = [ref.id for ref in sorted(refs, key=lambda ref: (ref.source["created"], ref.id))]
     assert ids[0] == refs[0].id and {*ids[1:3]} == {refs[4].id, refs[5].id}
     assert [ref.id for ref in await store.list()] == ids
@@ -187,14 +186,17 @@ async def test_staged_file_may_be_written_externally(store: ArtifactStore) -> No
     assert ref.path is None or stat.S_IMODE(ref.path.stat().st_mode) == 0o600
 
 
-async def test_writing_non_bytes_is_rejected_and_writing_continues(store: ArtifactStore) -> None:
+async def test_writing_continues_after_reset_and_after_non_bytes(store: ArtifactStore) -> None:
     async with store.stage() as staged:
+        await staged.write(b"a" * 3_000_000)
+        await staged.reset()
+        assert staged.size == 0
         await staged.write(b"one ")
         with pytest.raises(TypeError):
             await staged.write("two")  # type: ignore[arg-type]
         await staged.write(b"three")
         ref = await staged.commit()
-    assert ref.size_bytes == len(b"one three")
+    assert await store.get(ref.id) == b"one three"
 
 
 async def test_staged_file_changing_during_commit_is_detected(
@@ -220,16 +222,6 @@ async def test_staged_file_changing_during_commit_is_detected(
         assert await store.list() == []
         ref = await staged.commit()
     assert await store.get(ref.id) == PDF[:-1] + b"!"
-
-
-async def test_stage_reset_discards_written_content(store: ArtifactStore) -> None:
-    async with store.stage() as staged:
-        await staged.write(b"a" * 3_000_000)
-        await staged.reset()
-        assert staged.size == 0
-        await staged.write(b"b" * 10)
-        ref = await staged.commit()
-    assert await store.get(ref.id) == b"b" * 10
 
 
 @pytest.mark.requirement("R2-6.4g", "R2-7.1b")
@@ -386,13 +378,6 @@ async def test_stored_artifacts_survive_restart(kind: str, opened: Open) -> None
     assert not await opened().scoped(Scope(session="other")).exists(ref.id)
 
 
-async def test_fsck_of_intact_store_finds_no_problems(store: ArtifactStore) -> None:
-    await store.put_bytes(PDF)
-    await store.put_bytes(b"abc", namespace="b")
-    found = await store.fsck()
-    assert (found.artifacts, found.size_bytes, found.problems) == (2, len(PDF) + 3, ())
-
-
 # --- scopes -----------------------------------------------------------------------------------------------------------
 
 
@@ -513,8 +498,7 @@ async def test_without_eviction_new_artifact_is_rejected(opened: Open) -> None:
 
 
 @pytest.mark.requirement("R2-6.4j", "R2-7.1a")
-async def test_artifacts_expire_after_ttl(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
+async def test_artifacts_expire_after_ttl(opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(retention=Retention(ttl_seconds=60))
     old, again = await store.put_bytes(b"old"), await store.put_bytes(b"again")
     clock.passes(50)
@@ -535,9 +519,8 @@ async def test_artifacts_expire_after_ttl(opened: Open, monkeypatch: pytest.Monk
 
 
 async def test_put_keeps_expired_artifacts_without_owner_if_asked(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
+    opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch)
     store = opened(retention=Retention(ttl_seconds=60, keep_unscoped=True))
     old = await store.put_bytes(b"old")
     clock.passes(130)
@@ -548,10 +531,7 @@ async def test_put_keeps_expired_artifacts_without_owner_if_asked(
 
 @pytest.mark.requirement("R2-6.4s")
 @pytest.mark.requirement("R2-6.4j")
-async def test_removals_are_reported_to_callback(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = Clock(monkeypatch)
+async def test_removals_are_reported_to_callback(opened: Open, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     gone: list[Removal] = []
     limits = Retention.only(ttl_seconds=60, max_artifacts_per_session=1, on_removal=gone.append)
     store = opened(retention=limits)
@@ -713,25 +693,3 @@ def test_processes_share_an_audit_log(tmp_path: Path) -> None:
     assert run_script(SHARED_LOG, log) == "[0, 0, 0, 0]\n"
     found = lines(log)
     assert len(found) == 800 and {str(line["who"]) for line in found} == {str({"session": str(n)}) for n in range(4)}
-
-
-# --- which store ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("R2-5.2h")
-def test_store_is_discovered_on_host_object() -> None:
-    store = MemoryStore()
-
-    class Duck:
-        """Not one of ours by class, but by its methods."""
-
-        def __getattr__(self, name: str) -> object:
-            if name.startswith("_") or name == "artifact_store":
-                raise AttributeError(name)
-            return getattr(store, name)
-
-    duck: Any = Duck()
-    for found in (store, duck):
-        assert discover_store(found) is discover_store(SimpleNamespace(artifact_store=found)) is found
-    for other in (None, "text", {"a": 1}, SimpleNamespace(artifact_store=None)):
-        assert discover_store(other) is None  # some methods of these names are not enough

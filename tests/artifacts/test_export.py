@@ -11,15 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.artifacts.test_contract import kind, opened, store
-from tests.support.local_store import PDF, PNG
+from tests.support.local_store import PDF, PNG, visible
 from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Scope
 from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
 
 __all__ = ["kind", "opened", "store"]
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 async def test_export_creates_folders_and_replaces_file(store: ArtifactStore, tmp_path: Path) -> None:
@@ -29,7 +25,7 @@ async def test_export_creates_folders_and_replaces_file(store: ArtifactStore, tm
     for artifact, content in ((ref, data), (ref.id, data), (other, PDF)):
         assert await store.export(artifact, target) == target.resolve() and target.read_bytes() == content
     assert await store.export(ref, str(target)) == target.resolve()
-    assert names(target.parent) == ["file.bin"]
+    assert visible(target.parent) == ["file.bin"]
     empty = await store.put_bytes(b"")
     assert (await store.export(empty, tmp_path / "empty")).read_bytes() == b""
 
@@ -53,7 +49,7 @@ async def test_reference_with_mismatched_content_is_not_exported(store: Artifact
         fields = {name: getattr(ref, name) for name in ArtifactRef.__dataclass_fields__} | wrong
         with pytest.raises(Corrupt, match="nothing was written"):
             await store.export(ArtifactRef(**fields), target)
-    assert target.read_text() == "before" and not [name for name in names(tmp_path) if name.startswith(".abp-")]
+    assert target.read_text() == "before" and not [name for name in visible(tmp_path) if name.startswith(".abp-")]
 
 
 async def test_damaged_content_is_not_exported(tmp_path: Path) -> None:
@@ -66,7 +62,7 @@ async def test_damaged_content_is_not_exported(tmp_path: Path) -> None:
         ref.save_as(folder / "saved.pdf")
     with pytest.raises(Corrupt):
         await store.export(ref, folder / "exported.pdf")
-    assert not folder.exists() or names(folder) == []
+    assert not folder.exists() or visible(folder) == []
 
 
 async def test_cancelled_export_keeps_existing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,11 +80,11 @@ async def test_cancelled_export_keeps_existing_file(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(store, "_read_range", slow)
     task = asyncio.create_task(store.export(ref, target))
     await first.wait()
-    assert len(names(tmp_path)) == 3  # the store, the file, and a temporary file
+    assert len(visible(tmp_path)) == 3  # the store, the file, and a temporary file
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert names(tmp_path) == ["file.bin", "out"] and target.read_text() == "before"
+    assert visible(tmp_path) == ["file.bin", "out"] and target.read_text() == "before"
 
 
 async def test_save_as_copies_the_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +93,7 @@ async def test_save_as_copies_the_local_file(tmp_path: Path, monkeypatch: pytest
     assert ref.path == tmp_path / "out" / "a.png" and ref.as_dict()["path"] == str(ref.path)
     monkeypatch.chdir(tmp_path)
     assert ref.save_as("new/b.png") == tmp_path / "new" / "b.png"
-    assert (tmp_path / "new" / "b.png").read_bytes() == PNG and names(tmp_path / "new") == ["b.png"]
+    assert (tmp_path / "new" / "b.png").read_bytes() == PNG and visible(tmp_path / "new") == ["b.png"]
     ref.path.unlink()
     with pytest.raises(StoreError, match="cannot read an artifact"):
         ref.save_as(tmp_path / "c.png")
@@ -131,7 +127,7 @@ async def test_export_does_not_replace_non_regular_files(tmp_path: Path) -> None
             ref.save_as(tmp_path / name)
         with pytest.raises(UsageError, match=why):
             await store.export(ref, tmp_path / name)
-    assert names(tmp_path) == ["folder", "out", "own", "pipe"] and names(tmp_path / "folder") == []
+    assert visible(tmp_path) == ["folder", "out", "own", "pipe"] and visible(tmp_path / "folder") == []
     assert ref.path.read_bytes() == PDF
 
 
@@ -149,12 +145,4 @@ async def test_export_to_full_disk_leaves_no_file(small_disk: Path, tmp_path: Pa
         ref.save_as(small_disk / "file.bin")
     with pytest.raises(StoreFull, match="choose another path"):
         await store.export(ref, small_disk / "file.bin")
-    assert names(small_disk) == []
-
-
-async def test_every_store_can_be_closed(store: ArtifactStore) -> None:
-    async with store as entered:
-        assert entered is store
-        ref = await store.put_bytes(PDF)
-    await store.aclose()
-    assert await store.get(ref.id) == PDF
+    assert visible(small_disk) == []

@@ -7,7 +7,8 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -33,32 +34,33 @@ def followers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "abp-follow"]
 
 
-async def stage(store: LocalStore) -> LocalStaged:
+@asynccontextmanager
+async def stage(store: LocalStore) -> AsyncIterator[LocalStaged]:
     staged = LocalStaged(store)
     await staged.prepare()
-    return staged
-
-
-async def test_followed_content_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = LocalStore(tmp_path)
-    staged = await stage(store)
-    staged.follow()
-    with staged.path.open("xb", buffering=0) as file:
-        for end in (1, 1_500_000, 2_900_000):
-            file.write(DATA[file.tell() : end])
-            await until_read(staged, end)
-        measured: list[int] = []
-
-        def measure(fd: int, limit: int, begun: Meter | None) -> Meter:
-            measured.append(begun.size if begun else 0)
-            return measure_file(fd, limit, begun)
-
-        monkeypatch.setattr(staging, "measure_file", measure)
-        file.write(DATA[2_900_000:])
-    ref = await staged.commit(size=len(DATA))
-    assert measured[0] >= 2_900_000 and ref.sha256 == sha(DATA)
+    yield staged
     await staged.aclose()
-    assert await store.get(ref.id) == DATA and not followers()
+    assert not followers()
+
+
+async def test_followed_content_is_not_read_again(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def measure(fd: int, limit: int, begun: Meter | None) -> Meter:
+        measured.append(begun.size if begun else 0)
+        return measure_file(fd, limit, begun)
+
+    async with stage(store) as staged:
+        staged.follow()
+        with staged.path.open("xb", buffering=0) as file:
+            for end in (1, 1_500_000, 2_900_000):
+                file.write(DATA[file.tell() : end])
+                await until_read(staged, end)
+            monkeypatch.setattr(staging, "measure_file", measure)
+            file.write(DATA[2_900_000:])
+        ref = await staged.commit(size=len(DATA))
+    assert measured[0] >= 2_900_000 and ref.sha256 == sha(DATA)
+    assert await store.get(ref.id) == DATA
 
 
 def _shrunk(path: Path) -> bytes:
@@ -79,35 +81,33 @@ def _renamed_over(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("change", [_shrunk, _swapped, _renamed_over])
-async def test_replaced_file_is_rehashed_from_start_on_commit(tmp_path: Path, change: Callable[[Path], bytes]) -> None:
-    store = LocalStore(tmp_path)
-    staged = await stage(store)
-    staged.follow()
-    staged.path.write_bytes(DATA)
-    await until_read(staged, len(DATA))
-    held = change(staged.path)
-    ref = await staged.commit()
-    await staged.aclose()
+async def test_replaced_file_is_rehashed_from_start_on_commit(
+    store: LocalStore, change: Callable[[Path], bytes]
+) -> None:
+    async with stage(store) as staged:
+        staged.follow()
+        staged.path.write_bytes(DATA)
+        await until_read(staged, len(DATA))
+        held = change(staged.path)
+        ref = await staged.commit()
     assert ref.sha256 == sha(held) and await store.get(ref.id) == held
 
 
-async def test_truncated_file_is_followed_from_start(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    staged = await stage(store)
-    staged.follow()
-    staged.path.write_bytes(DATA)
-    await until_read(staged, len(DATA))
-    os.truncate(staged.path, 0)
-    await until_read(staged, 0)
-    with staged.path.open("r+b") as file:
-        file.write(OTHER)
-    await until_read(staged, len(OTHER))
-    ref = await staged.commit()
-    await staged.aclose()
+async def test_truncated_file_is_followed_from_start(store: LocalStore) -> None:
+    async with stage(store) as staged:
+        staged.follow()
+        staged.path.write_bytes(DATA)
+        await until_read(staged, len(DATA))
+        os.truncate(staged.path, 0)
+        await until_read(staged, 0)
+        with staged.path.open("r+b") as file:
+            file.write(OTHER)
+        await until_read(staged, len(OTHER))
+        ref = await staged.commit()
     assert ref.sha256 == sha(OTHER)
 
 
-async def test_background_fsync_failure_fails_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_background_fsync_failure_fails_commit(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system reports it once, and the last sync would be told that all is well."""
     failed = threading.Event()
 
@@ -117,15 +117,13 @@ async def test_background_fsync_failure_fails_commit(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(following, "_SYNC_EVERY", 1_000_000)
     monkeypatch.setattr(following, "sync_data", sync)
-    store = LocalStore(tmp_path)
-    staged = await stage(store)
-    staged.follow()
-    staged.path.write_bytes(DATA)
-    assert await asyncio.to_thread(failed.wait, 15)
-    with pytest.raises(StoreError, match="the disk is broken"):
-        await staged.commit()
-    await staged.aclose()
-    assert not await store.list() and not followers()
+    async with stage(store) as staged:
+        staged.follow()
+        staged.path.write_bytes(DATA)
+        assert await asyncio.to_thread(failed.wait, 15)
+        with pytest.raises(StoreError, match="the disk is broken"):
+            await staged.commit()
+    assert not await store.list()
 
 
 async def test_follower_ends_with_its_file_in_any_state(tmp_path: Path) -> None:
@@ -145,38 +143,35 @@ async def test_follower_ends_with_its_file_in_any_state(tmp_path: Path) -> None:
         (os.mkdir, StoreError, "is not a regular file"),
     )
     for make, error, words in ways:
-        staged = await stage(store)
+        async with stage(store) as staged:
+            staged.follow()
+            assert len(followers()) == 1
+            if make is not None:
+                make(staged.path)
+            with pytest.raises(error, match=words):
+                await staged.commit()
+    async with stage(store) as staged:
         staged.follow()
-        assert len(followers()) == 1
-        if make is not None:
-            make(staged.path)
-        with pytest.raises(error, match=words):
-            await staged.commit()
-        await staged.aclose()
+        await staged.reset()
         assert not followers()
-    staged = await stage(store)
-    staged.follow()
-    await staged.reset()
-    assert not followers()
-    await staged.write(b"written")
-    assert (await staged.commit()).size_bytes == 7
+        await staged.write(b"written")
+        assert (await staged.commit()).size_bytes == 7
 
 
 async def test_file_is_reread_after_follower_failure(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    staged = await stage(store)
     add = Meter.add
 
     def failing(meter: Meter, chunk: memoryview) -> None:
         add(meter, chunk[:1000])  # half of the piece is counted
         raise KeyError("half")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Meter, "add", failing)
-        staged.follow()
-        staged.path.write_bytes(DATA)
-        await eventually(lambda: "could not be measured" in caplog.text)
-    ref = await staged.commit(size=len(DATA))
-    await staged.aclose()
+    async with stage(store) as staged:
+        with monkeypatch.context() as patch:
+            patch.setattr(Meter, "add", failing)
+            staged.follow()
+            staged.path.write_bytes(DATA)
+            await eventually(lambda: "could not be measured" in caplog.text)
+        ref = await staged.commit(size=len(DATA))
     assert ref.sha256 == sha(DATA) and await store.get(ref.id) == DATA

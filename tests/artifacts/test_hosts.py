@@ -223,18 +223,31 @@ def test_object_with_store_is_accepted_and_others_are_rejected(take: Callable[[o
 
 
 @pytest.mark.requirement("R2-5.2h")
-def test_hosted_store_is_discovered() -> None:
+def test_store_is_discovered_on_host_object() -> None:
+    ours = MemoryStore()
+
+    class Duck:
+        """Not one of ours by class, but by its methods."""
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_") or name == "artifact_store":
+                raise AttributeError(name)
+            return getattr(ours, name)
+
+    duck: Any = Duck()
+    for found in (ours, duck):
+        assert discover_store(found) is discover_store(SimpleNamespace(artifact_store=found)) is found
     five, full = FiveMethods(), FullHost()
     facade = Facade(full, Owner())
     hosts: list[object] = [five, full, facade, SimpleNamespace(artifact_store=five), SimpleNamespace(artifacts=facade)]
     for host in hosts:
-        found = discover_store(host, max_bytes=7)
-        assert isinstance(found, HostedStore) and found.max_bytes == 7
-    ours = MemoryStore()
+        hosted = discover_store(host, max_bytes=7)
+        assert isinstance(hosted, HostedStore) and hosted.max_bytes == 7
     for host in [StoreForHost(ours, FullRef), SimpleNamespace(artifact_store=StoreForHost(ours, FullRef))]:
         assert discover_store(host) is ours
-    assert discover_store(FiveMethods) is None  # a class is no store
-    assert discover_store(SimpleNamespace(artifact_store=object(), artifacts={})) is None
+    others = (None, "text", {"a": 1}, FiveMethods, SimpleNamespace(artifact_store=None))  # a class is no store
+    for other in (*others, SimpleNamespace(artifact_store=object(), artifacts={})):
+        assert discover_store(other) is None  # some methods of these names are not enough
     assert isinstance(five, HostStore) and not isinstance(five, HostFacade)
     assert isinstance(facade, HostFacade) and not isinstance(facade, HostStore)
 
@@ -339,10 +352,12 @@ async def test_facts_missing_in_host_are_derived_from_content() -> None:
 async def test_content_removed_by_host_is_not_found() -> None:
     host = FiveMethods()
     store = HostedStore(host)
-    refs = [await store.put_bytes(data) for data in (PDF, OTHER)]
+    asked, listed, other = [await store.put_bytes(data) for data in (PDF, OTHER, b"x")]
     host.contents.clear()
-    assert await store.list() == []
-    for ref in refs:
+    with pytest.raises(ArtifactNotFound):
+        await store.stat(asked.id)
+    assert await store.list() == [] and not await store.exists(asked.id)
+    for ref in (listed, other):
         with pytest.raises(ArtifactNotFound):
             await store.stat(ref.id)
 
@@ -431,12 +446,6 @@ async def test_every_store_type_works_as_host_store(ours: ArtifactStore) -> None
     assert await host.get(ref.id) is None and await host.get_ref(ref.id) is None
 
 
-async def test_host_ref_keeps_extra_facts_in_source() -> None:
-    host = StoreForHost(MemoryStore(), SmallRef)
-    ref = await host.put_bytes(PDF, namespace="tool", scope=Owner(session_id="s"))
-    assert ref.source["scope"] == {"session": "s"} and ref.source["namespace"] == "tool"
-
-
 class TinyRef:
     """Without a place for other facts."""
 
@@ -449,25 +458,17 @@ def late_ref(id: str, scope: NotYetKnown = None, source: object = None) -> Simpl
     return SimpleNamespace(id=id, scope=scope, source=source)
 
 
-@each_row("reference", [dict, TinyRef, late_ref])
+@each_row("reference", [dict, TinyRef, SmallRef, late_ref])
 async def test_reference_may_be_any_function_of_keywords(reference: Callable[..., Any]) -> None:
     host: StoreForHost[Any] = StoreForHost(MemoryStore(), reference)
-    made = await host.put_bytes(PDF, filename="a.pdf", scope={"session_id": "s"}, meta={"n": 1})
+    made = await host.put_bytes(PDF, filename="a.pdf", namespace="x", scope={"session_id": "s"}, meta={"n": 1})
     facts = made if isinstance(made, dict) else vars(made)
     assert await host.get(facts["id"]) == PDF and facts.get("filename", "a.pdf") == "a.pdf"
-    if reference is not TinyRef:
+    if reference is SmallRef:  # facts for which it has no place are in its source
+        source = facts["source"]
+        assert (source["n"], source["scope"], source["namespace"]) == (1, {"session": "s"}, "x")
+    elif reference is not TinyRef:
         assert facts["source"]["n"] == 1 and facts["scope"].session_id == "s"
-
-
-async def test_artifact_that_the_host_has_removed_is_unknown() -> None:
-    host = FiveMethods()
-    store = discover_store(host)
-    assert store is not None
-    ref = await store.put_bytes(PDF)
-    host.contents.clear()
-    with pytest.raises(ArtifactNotFound):
-        await store.stat(ref.id)
-    assert await store.list() == [] and not await store.exists(ref.id)
 
 
 async def test_session_writes_into_store_given_to_host() -> None:

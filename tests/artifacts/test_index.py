@@ -86,10 +86,7 @@ async def test_query_result_is_the_same_with_and_without_index(open_indexed: Ope
             Query(**bad)
 
 
-async def test_retention_reads_only_removable_artifacts(
-    open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch)
+async def test_retention_reads_only_removable_artifacts(open_indexed: OpenIndexed, clock: Clock) -> None:
     store, twin = open_indexed(), MemoryStore()
     for one in (store, twin):
         await one.put_bytes(b"old")

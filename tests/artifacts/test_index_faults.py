@@ -192,13 +192,11 @@ async def test_wrong_index_row_is_corrected_when_noticed(open_indexed: OpenIndex
     assert await store.list() == [ref]
 
 
-async def test_content_with_unreadable_row_is_kept_and_row_repaired(
-    open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_content_with_unreadable_row_is_kept_and_row_repaired(open_indexed: OpenIndexed, clock: Clock) -> None:
     store = open_indexed()
     refs = [await store.put_bytes(b"%d" % number) for number in range(3)]
     assert len(await store.list()) == 3
-    Clock(monkeypatch).passes(7200)
+    clock.passes(7200)
 
     async def damage() -> None:  # the ETag of the row stays
         await tamper(store, "UPDATE abp_artifacts_1 SET metadata = '{' WHERE id = ? AND store = ?", refs[1].id)
@@ -229,12 +227,12 @@ async def test_index_outage_is_reported_to_all_waiters_at_once(
     assert len(asked) == 1
 
 
-async def test_gc_keeps_unindexed_content(open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gc_keeps_unindexed_content(open_indexed: OpenIndexed, clock: Clock) -> None:
     plain, store = open_indexed(None), open_indexed()
     assert await store.list() == []
     ref = await plain.put_bytes(b"stored without the index")
     await plain._bucket.put(f"content/{'0' * 64}-x", b"orphan", "text/plain")
-    Clock(monkeypatch).passes(7200)
+    clock.passes(7200)
     assert [(one.kind, one.reason) for one in await store.gc()] == [("content", "orphan")]
     assert await store.get(ref.id) == b"stored without the index" and await store.list() == [ref]
 

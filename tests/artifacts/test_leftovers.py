@@ -94,7 +94,7 @@ def test_process_killed_between_steps_leaves_nothing_after_gc(job: str, way: str
     assert "name" in kinds and "orphan" in kinds  # fsck had told of them
 
 
-async def test_foreign_files_in_root_are_kept(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_foreign_files_in_root_are_kept(store: LocalStore, root: Path, clock: Clock) -> None:
     ref = await store.put_bytes(PDF, filename="report.pdf")
     (root / "copy.pdf").write_bytes(PDF)
     times = (root / "report.pdf").stat()
@@ -103,6 +103,6 @@ async def test_foreign_files_in_root_are_kept(store: LocalStore, root: Path, mon
     os.link(root / "report.pdf", root / "stray.pdf")
     assert [one.id for one in (await store.fsck()).problems] == ["stray.pdf"]
     assert list(await store.gc()) == []  # it is young
-    Clock(monkeypatch).passes(7200)
+    clock.passes(7200)
     assert [(one.kind, one.id) for one in await store.gc()] == [("name", "stray.pdf")]
     assert visible(root) == ["copy.pdf", "empty.txt", "report.pdf"] and await store.get(ref.id) == PDF

@@ -9,7 +9,7 @@ from typing import IO, Any, TypeAlias
 
 import fsspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.support.slow import slow_but
 from transports.sync import open_store
@@ -72,20 +72,8 @@ def openers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield opened, lambda: (folder / "plain").open("rb")
 
 
-@settings(max_examples=20)
 @given(steps=st.lists(_STEPS, max_size=12))
 def test_artifact_file_behaves_like_plain_file(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
-    compare(openers, steps)
-
-
-@pytest.mark.slow
-@settings(max_examples=300)
-@given(steps=st.lists(_STEPS, max_size=12))
-def test_artifact_file_behaves_like_plain_file_in_many_cases(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
-    compare(openers, steps)
-
-
-def compare(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
     files = [make() for make in openers]
     try:
         for step in steps:

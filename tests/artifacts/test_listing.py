@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.artifacts.conftest import database
 from tests.support.limits import change_limits
 from transports.artifacts import LocalStore, Retention, Scope
 from transports.artifacts.local import _index
@@ -69,11 +69,11 @@ async def test_names_are_reread_only_after_change(
     await listed([second], reads=1)
     await listed([second], reads=0)
     for lie in ("DELETE FROM artifacts WHERE session = 's'", "UPDATE artifacts SET inode = 1, size = 9"):
-        with closing(sqlite3.connect(root / ".abp/index.sqlite")) as db, db:
+        with closing(database(root)) as db, db:
             db.execute(lie)
         await listed([second], reads=1)
         await listed([second], reads=0)
-    with closing(sqlite3.connect(root / ".abp/index.sqlite")) as db, db:
+    with closing(database(root)) as db, db:
         db.execute("UPDATE artifacts SET session = 'other', size = 9")
     await listed([], reads=0)  # a lie within a row is found by a check
     await store.fsck()
@@ -102,7 +102,7 @@ async def test_stale_listing_does_not_overwrite_newer_index(
     folder.settle()
     assert await fast.list() == [first, second]
     slow._catalog._sync_index(keys, mark)
-    with closing(sqlite3.connect(root / ".abp/index.sqlite")) as db:
+    with closing(database(root)) as db:
         assert db.execute("SELECT count(*) FROM artifacts").fetchone() == (2,)
     assert await fast.list() == [first, second]
 

@@ -205,7 +205,7 @@ print(counts)
 @pytest.mark.fault(41)
 @pytest.mark.parametrize(("way", "writers"), [("posix", 200), ("portable", 40)])
 def test_killed_writers_leave_no_partial_artifacts(
-    way: str, writers: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    way: str, writers: int, store: LocalStore, root: Path, clock: Clock
 ) -> None:
     printed = run_writers(KILLED, way, root, writers, timeout=300)  # a guard against a hang, not a measurement
     counts = ast.literal_eval(printed)
@@ -221,7 +221,7 @@ def test_killed_writers_leave_no_partial_artifacts(
     told = {("orphan" if kind == "content" else kind, name) for kind, name in left if kind != "staged"}
     assert problems == told
     assert asyncio.run(store.gc()) == []  # it is young
-    Clock(monkeypatch).passes(7200)
+    clock.passes(7200)
     assert {(one.kind, one.id) for one in asyncio.run(store.gc(dry_run=True))} == left
     assert {(one.kind, one.id) for one in asyncio.run(store.gc())} == left
     assert_empty(root)
@@ -230,7 +230,7 @@ def test_killed_writers_leave_no_partial_artifacts(
 
 
 @pytest.mark.fault(41)
-async def test_sweep_keeps_young_files_and_files_of_live_processes(root: Path) -> None:
+async def test_sweep_keeps_young_files_and_files_of_live_processes(root: Path, clock: Clock) -> None:
     await LocalStore(root).put_bytes(PDF)
     staging = root / ".abp/staging"
     gone = subprocess.Popen(["true"])
@@ -249,10 +249,10 @@ async def test_sweep_keeps_young_files_and_files_of_live_processes(root: Path) -
     living = staging / f"{os.getpid()}-0f"
     living.write_text("x")
     store = LocalStore(root)
-    with pytest.MonkeyPatch.context() as patch:
-        Clock(patch).passes(1.5 * hour)
-        async with store.stage():
-            left = inner(root, "staging")
+    clock.passes(1.5 * hour)
+    async with store.stage():
+        left = inner(root, "staging")
+    clock.passes(-1.5 * hour)
     assert left == sorted([f"{os.getpid()}-0c", f"{os.getppid()}-0d", f"{os.getpid()}-0f", "notes.txt"])
     # a process with the number of the dead writer, started after its last write, is another one
     os.utime(living, (1_000_000_000,) * 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ from transports.artifacts.local._blobs import BlobStore
 from transports.artifacts.local._index import read_metadata
 from transports.artifacts.local._tree import Folder
 from transports.errors import Corrupt, StoreError
+
+
+@pytest.fixture
+def portable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The portable way, which waits for no file that is open."""
+    monkeypatch.setattr(system, "_PATIENCE", 0.0)
+    with portable_way():
+        yield
 
 
 async def test_content_stored_again_during_damaged_read_is_kept(
@@ -117,89 +126,83 @@ async def test_failing_utime_does_not_fail_commit(store: LocalStore, monkeypatch
         assert await store.get((await store.put_bytes(PDF)).id) == PDF
 
 
+@pytest.mark.usefixtures("portable")
 @pytest.mark.parametrize("shared", slow_but([True, False], False))
 async def test_copy_open_during_delete_is_removed_by_later_sweep(
-    shared: bool, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    shared: bool, store: LocalStore, root: Path, clock: Clock
 ) -> None:
-    monkeypatch.setattr(system, "_PATIENCE", 0.0)
-    with portable_way():
-        ref = await store.put_bytes(PDF, filename="a.pdf")
-        if shared:
-            await store.put_bytes(PDF, filename="b.pdf", namespace="other")
-        with (root / "a.pdf").open("rb"):
-            assert await store.delete(ref.id)
-            for _ in range(2):
-                clock.passes(7200)
-                assert await store.gc() == []
-        clock.passes(7200)
-        kinds = [one.kind for one in await store.gc()]
-        assert kinds == (["name"] if shared else ["name", "content"])
-        assert visible(root) == (["b.pdf"] if shared else [])
-        clock.passes(7200)
-        assert await store.gc() == [] and inner(root, "staging") == []
+    ref = await store.put_bytes(PDF, filename="a.pdf")
+    if shared:
+        await store.put_bytes(PDF, filename="b.pdf", namespace="other")
+    with (root / "a.pdf").open("rb"):
+        assert await store.delete(ref.id)
+        for _ in range(2):
+            clock.passes(7200)
+            assert await store.gc() == []
+    clock.passes(7200)
+    kinds = [one.kind for one in await store.gc()]
+    assert kinds == (["name"] if shared else ["name", "content"])
+    assert visible(root) == (["b.pdf"] if shared else [])
+    clock.passes(7200)
+    assert await store.gc() == [] and inner(root, "staging") == []
 
 
-async def test_an_open_leftover_does_not_stop_a_sweep(
-    store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(system, "_PATIENCE", 0.0)
-    with portable_way():
-        await store.put_bytes(PDF)
-        staging, orphan = root / ".abp/staging", root / ".abp/blobs" / sha(PNG)
-        leftovers = [staging / "999999999-0a", staging / "999999999-0b", orphan, root / ".abp/quarantine" / sha(PNG)]
-        orphan.parent.mkdir(exist_ok=True)
-        for leftover in leftovers:
-            leftover.write_bytes(PNG)
-        clock.passes(200_000)
-        with leftovers[0].open("rb"), leftovers[2].open("rb"):
-            assert [one.kind for one in await store.gc()] == ["staged", "quarantine"]
-        assert [one.kind for one in await store.gc()] == ["staged", "content"]
+@pytest.mark.usefixtures("portable")
+async def test_an_open_leftover_does_not_stop_a_sweep(store: LocalStore, root: Path, clock: Clock) -> None:
+    await store.put_bytes(PDF)
+    staging, orphan = root / ".abp/staging", root / ".abp/blobs" / sha(PNG)
+    leftovers = [staging / "999999999-0a", staging / "999999999-0b", orphan, root / ".abp/quarantine" / sha(PNG)]
+    orphan.parent.mkdir(exist_ok=True)
+    for leftover in leftovers:
+        leftover.write_bytes(PNG)
+    clock.passes(200_000)
+    with leftovers[0].open("rb"), leftovers[2].open("rb"):
+        assert [one.kind for one in await store.gc()] == ["staged", "quarantine"]
+    assert [one.kind for one in await store.gc()] == ["staged", "content"]
 
 
+@pytest.mark.usefixtures("portable")
 @pytest.mark.parametrize("opened", slow_but(["metadata", "content", "name"], "metadata"))
 async def test_metadata_repair_leaves_open_files_to_later_sweep(
-    opened: str, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    opened: str, store: LocalStore, root: Path, clock: Clock
 ) -> None:
-    monkeypatch.setattr(system, "_PATIENCE", 0.0)
-    with portable_way():
-        ref = await store.put_bytes(PDF, filename="a.pdf")
-        paths = {
-            "metadata": root / ".abp/meta" / f"{ref.id}.json",
-            "content": root / ".abp/blobs" / ref.sha256,
-            "name": root / "a.pdf",
+    ref = await store.put_bytes(PDF, filename="a.pdf")
+    paths = {
+        "metadata": root / ".abp/meta" / f"{ref.id}.json",
+        "content": root / ".abp/blobs" / ref.sha256,
+        "name": root / "a.pdf",
+    }
+    paths["metadata"].write_text("{")
+    with paths[opened].open("rb"):
+        (told,) = [one for one in (await store.fsck(repair=True)).problems if one.kind == "metadata"]
+        moved = opened != "metadata"
+        assert ("it was put into quarantine" in told.message) == moved
+        assert {name: path.exists() for name, path in paths.items()} == {
+            "metadata": not moved,
+            "content": not moved or opened == "content",
+            "name": not moved or opened == "name",
         }
-        paths["metadata"].write_text("{")
-        with paths[opened].open("rb"):
-            (told,) = [one for one in (await store.fsck(repair=True)).problems if one.kind == "metadata"]
-            moved = opened != "metadata"
-            assert ("it was put into quarantine" in told.message) == moved
-            assert {name: path.exists() for name, path in paths.items()} == {
-                "metadata": not moved,
-                "content": not moved or opened == "content",
-                "name": not moved or opened == "name",
-            }
-        await store.fsck(repair=True)
-        clock.passes(7200)
-        kinds = {"metadata": [], "content": ["content"], "name": ["name"]}
-        assert [one.kind for one in await store.gc()] == kinds[opened]
-        assert visible(root) == [] and (await store.fsck()).problems == ()
-        assert (await store.put_bytes(PDF, filename="a.pdf")).path == paths["name"]
+    await store.fsck(repair=True)
+    clock.passes(7200)
+    kinds = {"metadata": [], "content": ["content"], "name": ["name"]}
+    assert [one.kind for one in await store.gc()] == kinds[opened]
+    assert visible(root) == [] and (await store.fsck()).problems == ()
+    assert (await store.put_bytes(PDF, filename="a.pdf")).path == paths["name"]
 
 
+@pytest.mark.usefixtures("portable")
 async def test_open_damaged_copy_does_not_block_storing_content_again(
-    store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, root: Path, clock: Clock
 ) -> None:
-    monkeypatch.setattr(system, "_PATIENCE", 0.0)
-    with portable_way():
-        ref = await store.put_bytes(PDF, filename="a.pdf")
-        content = root / ".abp/blobs" / ref.sha256
-        times = content.stat()
-        for path in (content, root / "a.pdf"):
-            path.write_bytes(PDF[::-1])
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        with (root / "a.pdf").open("rb"):
-            again = await store.put_bytes(PDF, filename="a.pdf")
-            assert again.path == root / "a-2.pdf" and again.path.read_bytes() == PDF
-        clock.passes(7200)
-        assert [one.kind for one in await store.gc()] == ["name"] and visible(root) == ["a-2.pdf"]
-        assert await store.get(again.id) == PDF
+    ref = await store.put_bytes(PDF, filename="a.pdf")
+    content = root / ".abp/blobs" / ref.sha256
+    times = content.stat()
+    for path in (content, root / "a.pdf"):
+        path.write_bytes(PDF[::-1])
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with (root / "a.pdf").open("rb"):
+        again = await store.put_bytes(PDF, filename="a.pdf")
+        assert again.path == root / "a-2.pdf" and again.path.read_bytes() == PDF
+    clock.passes(7200)
+    assert [one.kind for one in await store.gc()] == ["name"] and visible(root) == ["a-2.pdf"]
+    assert await store.get(again.id) == PDF

@@ -19,15 +19,11 @@ from transports.artifacts.local._tree import Folder
 VIEW = Scope(session="s")
 
 
-def in_a_thread(work: Callable[[], object]) -> None:
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-
-
 def put_elsewhere(store: ArtifactStore, data: bytes) -> None:
     """Store content from another thread and event loop, as another process would."""
-    in_a_thread(lambda: asyncio.run(store.scoped(VIEW).put_bytes(data)))
+    thread = threading.Thread(target=lambda: asyncio.run(store.scoped(VIEW).put_bytes(data)))
+    thread.start()
+    thread.join()
 
 
 class Interrupted(Retention):
@@ -46,7 +42,7 @@ interrupt: dict[str, Callable[[], object]] = {"work": lambda: None}
 @pytest.mark.parametrize("kind", ["local", "memory"])
 @pytest.mark.parametrize("reason", ["expired", "fifo"])
 async def test_content_stored_again_after_eviction_plan_is_kept(
-    kind: str, reason: str, root: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, reason: str, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = Interrupted.only(ttl_seconds=60) if reason == "expired" else Interrupted.only(max_artifacts_per_session=5)
     store = LocalStore(root, retention=limit) if kind == "local" else MemoryStore(retention=limit)
@@ -56,7 +52,7 @@ async def test_content_stored_again_after_eviction_plan_is_kept(
         view = store.scoped(VIEW)
         ref, other = await view.put_bytes(PDF), await view.put_bytes(b"other")
         if reason == "expired":
-            Clock(monkeypatch).passes(100)
+            clock.passes(100)
         else:
             object.__setattr__(limit, "max_artifacts_per_session", 0)
         monkeypatch.setitem(interrupt, "work", lambda: put_elsewhere(writer, PDF))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_store import run_script
+from tests.support.local_store import run_script, visible
 from transports.artifacts import _files as module
 from transports.artifacts._files import Replacement, remove_abandoned_files, replacing, try_lock
 
@@ -22,10 +22,6 @@ with replacing(Path(sys.argv[1])) as file:
 """
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
 @pytest.fixture(autouse=True)
 def again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file looks for what was left, as the first one of a process does."""
@@ -35,18 +31,18 @@ def again(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_leftovers_of_killed_copy_are_removed_by_next_copy(tmp_path: Path) -> None:
     run_script(_COPY, tmp_path / "a", "killed")
-    (left,) = names(tmp_path)
+    (left,) = visible(tmp_path)
     others = [".abp-mine", f"{left}.txt"]
     for name in others:
         (tmp_path / name).touch()
     file = Replacement(tmp_path / "b")
-    (written,) = set(names(tmp_path)) - set(others)
+    (written,) = set(visible(tmp_path)) - set(others)
     assert written != left
     # a copy by another process: which ids, hosts and containers the two have does not count
     run_script(_COPY, tmp_path / "c", "whole")
-    assert names(tmp_path) == sorted([*others, written, "c"])
+    assert visible(tmp_path) == sorted([*others, written, "c"])
     file.close()
-    assert names(tmp_path) == sorted([*others, "c"])
+    assert visible(tmp_path) == sorted([*others, "c"])
 
 
 def test_temporary_file_removed_before_locking_is_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,18 +55,18 @@ def test_temporary_file_removed_before_locking_is_recreated(tmp_path: Path, monk
             return False  # another process has locked it, to remove it
         if tries == 2:
             remove_abandoned_files(tmp_path)  # another process was faster
-            assert names(tmp_path) == []
+            assert visible(tmp_path) == []
         return lock(fd)
 
     new = Replacement(tmp_path / "a")
-    (first,) = names(tmp_path)
+    (first,) = visible(tmp_path)
     new.close()
     monkeypatch.setattr(module, "try_lock", lost_twice)
     with replacing(tmp_path / "a") as file:
         file.write(b"new")
     monkeypatch.undo()
     remove_abandoned_files(tmp_path)
-    assert names(tmp_path) == ["a"] and first != "a" and (tmp_path / "a").read_bytes() == b"new"
+    assert visible(tmp_path) == ["a"] and first != "a" and (tmp_path / "a").read_bytes() == b"new"
 
 
 def test_without_locks_replacement_works_and_removes_no_leftovers(
@@ -83,7 +79,7 @@ def test_without_locks_replacement_works_and_removes_no_leftovers(
     (tmp_path / ".abp-0123456789abcdef").touch()
     with replacing(tmp_path / "a") as file:
         file.write(b"new")
-    assert names(tmp_path) == [".abp-0123456789abcdef", "a"]
+    assert visible(tmp_path) == [".abp-0123456789abcdef", "a"]
 
 
 def test_recently_closed_file_is_kept_where_open_files_cannot_move(
@@ -96,7 +92,7 @@ def test_recently_closed_file_is_kept_where_open_files_cannot_move(
     young.touch()
     with replacing(tmp_path / "a") as file:
         file.write(b"new")
-    assert names(tmp_path) == [young.name, "a"]
+    assert visible(tmp_path) == [young.name, "a"]
 
 
 def test_failed_write_leaves_only_older_file(tmp_path: Path) -> None:
@@ -104,8 +100,8 @@ def test_failed_write_leaves_only_older_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="wrong"), replacing(tmp_path / "a") as file:
         file.write(b"new")
         raise ValueError("wrong")
-    assert names(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
+    assert visible(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
     os.mkfifo(tmp_path / f".abp-{'2' * 16}")
     remove_abandoned_files(tmp_path)
     remove_abandoned_files(tmp_path / "absent")
-    assert names(tmp_path) == [f".abp-{'2' * 16}", "a"]
+    assert visible(tmp_path) == [f".abp-{'2' * 16}", "a"]

@@ -24,9 +24,7 @@ def intend(root: Path, name: str, process: int = DEAD, digest: str = DIGEST, num
     return intent
 
 
-async def test_name_reserved_by_dead_writer_is_freed_after_an_hour(
-    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_name_reserved_by_dead_writer_is_freed_after_an_hour(store: LocalStore, root: Path, clock: Clock) -> None:
     await store.put_bytes(b"x", filename="owned.bin")
     for name in ("", ".", "..", "a/b", "a\0b", "absent", "owned.bin"):
         intend(root, name, number=f"{len(inner(root, 'staging')):02x}")
@@ -37,7 +35,6 @@ async def test_name_reserved_by_dead_writer_is_freed_after_an_hour(
     intend(root, "theirs.bin", number="f1")
     intent = intend(root, "reserved.bin", number="f2")
     alive = intend(root, "mine.bin", os.getpid())
-    clock = Clock(monkeypatch)
     clock.passes(1800)
     assert await store.gc() == []
     assert intent.exists()
@@ -48,7 +45,7 @@ async def test_name_reserved_by_dead_writer_is_freed_after_an_hour(
 
 
 async def test_gc_removes_dead_writers_copy_despite_name_contention(
-    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, root: Path, clock: Clock
 ) -> None:
     ref = await store.put_bytes(b"x", filename="a.bin")
     content = root / ".abp" / "blobs" / DIGEST
@@ -58,18 +55,18 @@ async def test_gc_removes_dead_writers_copy_despite_name_contention(
     for number in range(8):  # they are read in any order
         intend(root, "copy.bin", number=f"{number:02x}", digest=sha(b"%d" % number))
     intend(root, "copy.bin", number="0a")
-    Clock(monkeypatch).passes(7200)
+    clock.passes(7200)
     assert ("name", "copy.bin") in [(one.kind, one.id) for one in await store.gc()]
     assert visible(root) == []
 
 
 async def test_gc_removes_name_and_content_of_a_lost_artifact_in_one_run(
-    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, root: Path, clock: Clock
 ) -> None:
     ref = await store.put_bytes(b"x", filename="a.bin")
     (root / ".abp" / "meta" / f"{ref.id}.json").unlink()
     await asyncio.sleep(0.5)
-    Clock(monkeypatch).passes(3599.8)  # where the name is a hard link, its removal makes the content young again
+    clock.passes(3599.8)  # where the name is a hard link, its removal makes the content young again
     announced = await store.gc(dry_run=True)
     assert {(removal.kind, removal.id) for removal in announced} == {("name", "a.bin"), ("content", ref.sha256)}
     assert {*await store.gc()} == {*announced}
@@ -87,14 +84,16 @@ async def test_fsck_reports_every_symlink_despite_missing_folder(store: LocalSto
     assert told == {str(link.relative_to(root)) for link in links}
 
 
-async def test_change_token_changes_with_store_content(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_change_token_changes_with_store_content(
+    root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("transports.artifacts.local._store._TIME_RESOLUTION", 60.0)  # however busy the machine is
     store = LocalStore(root)
     assert await store.change_token() == 0
     await store.put_bytes(b"x")
     first = await store.change_token()
     assert first != await store.change_token()  # another change within the time's resolution would not be seen
-    Clock(monkeypatch).passes(100)
+    clock.passes(100)
     second = await store.change_token()
     assert second == await store.change_token() != first
     await store.put_bytes(b"y")
