@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import aclosing, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -60,12 +60,9 @@ async def test_duplicate_input_lines_get_rows_but_run_once(place: str) -> None:
         assert [name for name, *_ in await lines_of(ledger)] == ["a", "b", "c", "c", "d", "e", "f"]
     async with open_ledger(place) as ledger:
         assert numbers(await ledger.counts()) == {"succeeded": 2, "queued": 2}
-    view = open_view(place)
-    try:
+    async with aclosing(open_view(place)) as view:
         overview = await view.overview()
         assert (overview.states[State.SUCCEEDED], overview.states[State.QUEUED]) == (2, 2)
-    finally:
-        await view.aclose()
 
 
 async def test_copies_and_jobs_are_paged_in_input_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +78,7 @@ async def test_job_search_by_copy_id_finds_copy_and_shared_job(place: str) -> No
     async with await filled(place, given) as ledger:
         await run_all(ledger)
         keys = {row.job.id: row.key async for row in ledger.rows() if not row.copy}
-    view = open_view(place)
-    try:
+    async with aclosing(open_view(place)) as view:
         for text, found, copies in (
             ("second", {keys["first"], keys["second"]}, {keys["first"]}),
             ("third", {keys["second"]}, {keys["second"]}),
@@ -96,8 +92,6 @@ async def test_job_search_by_copy_id_finds_copy_and_shared_job(place: str) -> No
         assert (await view.jobs(JobQuery(FINAL, code="WRONG", text="third"))).rows == ()
         assert [name for _, name in await view.copies(keys["first"])] == ["second", None]
         assert await view.copies(keys["other"]) == []
-    finally:
-        await view.aclose()
 
 
 class Explained(sqlite3.Cursor):

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.batch.runs import REF, both_databases, done, filled, jobs, numbers
+from tests.support.eventually import eventually
 from tests.support.postgres_server import run_url
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger._ledger import open_ledger
@@ -284,9 +285,7 @@ async def test_concurrent_inputs_of_one_run_are_serialized(postgres: str) -> Non
         second = asyncio.create_task(two.add(lambda: [jobs(3)], "two"))
         with psycopg.connect(postgres, autocommit=True) as db:
             waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            async with asyncio.timeout(30):
-                while not second.done() and not db.execute(waiting).fetchall():
-                    await asyncio.sleep(0.005)
+            await eventually(lambda: second.done() or db.execute(waiting).fetchall())
         go_on.set()
         assert (await first).jobs == 2
         with pytest.raises(UsageError, match="another input"):

@@ -123,30 +123,26 @@ async def test_map_reads_jobs_lazily(world: World) -> None:
         await eventually(lambda: pool.stats().leased == 0)
 
 
-async def test_map_raises_job_iterator_error_after_outcomes(world: World) -> None:
-    def broken() -> Iterator[Job]:
-        yield from jobs(3)
-        raise ZeroDivisionError
-
-    seen = []
-    async with world.pool() as pool:
-        with pytest.raises(ZeroDivisionError):
-            async for outcome in pool.map(broken()):
-                seen.append(outcome)
-    assert len(seen) == 3
+def broken() -> Iterator[Job]:
+    yield from jobs(0)
+    raise UsageError("the iterator's own")
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [(None, "not NoneType"), ({"capability": "work"}, "not dict"), (Job("work"), "no target")],
-    ids=["nothing", "mapping", "no-target"],
+    [
+        ([None], "not NoneType"),
+        ([{"capability": "work"}], "not dict"),
+        ([Job("work")], "no target"),
+        (broken(), "the iterator's own"),
+    ],
+    ids=["nothing", "mapping", "no-target", "iterator"],
 )
 async def test_map_ends_with_error_at_first_item_that_it_cannot_run(world: World, wrong: Any, message: str) -> None:
-    items = itertools.chain(jobs(3), [wrong], jobs(50))
     seen = 0
     async with world.pool() as pool:
         with pytest.raises(UsageError, match=message):
-            async for _ in pool.map(items):
+            async for _ in pool.map(itertools.chain(jobs(3), wrong, jobs(50))):
                 seen += 1
     assert seen == 3
 
@@ -245,7 +241,7 @@ async def test_calls_in_dead_browser_are_unknown_and_others_continue(world: Worl
     assert not world.running()
 
 
-async def test_idle_browser_exit_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_browser_exit_is_noticed(world: World) -> None:
     world.set_times(check_interval=1000)
     async with world.pool(1, 1) as pool:
         await pool.call(PAGE, "work")
@@ -282,9 +278,7 @@ async def test_session_open_when_browser_ends_is_reopened_in_next(
 
 
 @pytest.mark.parametrize("reason", ["unresponsive", "memory", "age", "calls"])
-async def test_pool_recycles_browser_for_each_reason(
-    world: World, reason: str, monkeypatch: pytest.MonkeyPatch, measured: Measured
-) -> None:
+async def test_pool_recycles_browser_for_each_reason(world: World, reason: str, measured: Measured) -> None:
     options: dict[str, dict[str, Any]] = {
         "memory": {"max_memory": 1000},
         "age": {"max_age": 0.2},
@@ -399,9 +393,7 @@ async def test_a_lease_ends_even_if_the_driver_ignores_it(
         world.go_on.set()
 
 
-async def test_stuck_session_is_named_without_secrets(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_stuck_session_is_named_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports._internal.tasks._GRACE", 0.01)
     go_on = asyncio.Event()
 
@@ -444,9 +436,7 @@ async def test_a_new_session_waits_for_memory_and_a_warm_one_does_not(world: Wor
 
 
 @pytest.mark.parametrize("target", [PAGE, SOCKET])
-async def test_call_without_free_memory_raises_out_of_memory(
-    world: World, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
+async def test_call_without_free_memory_raises_out_of_memory(world: World, target: str) -> None:
     world.set_times(memory_patience=0.05)
     world.free = 0
     async with world.pool() as pool:

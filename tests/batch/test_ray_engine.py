@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Self
@@ -311,12 +311,17 @@ async def test_missing_ray_error_names_the_extra(tmp_path: Path, monkeypatch: py
             RayEngine(ledger, str(tmp_path), lambda _: Pool(), RunOptions())
 
 
+def install_ray(patch: pytest.MonkeyPatch, **functions: Callable[..., object]) -> None:
+    """Have a module in place of Ray, and no cluster in the environment."""
+    ray = ModuleType("ray")
+    ray.__dict__.update({"init": lambda **_: None} | functions)
+    patch.setitem(sys.modules, "ray", ray)
+    patch.delenv("RAY_ADDRESS", raising=False)
+
+
 async def test_ray_clusters_in_one_process_share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens: list[str] = []
-    ray = ModuleType("ray")
-    ray.__dict__.update(init=lambda **_: tokens.append(os.environ["RAY_AUTH_TOKEN"]), shutdown=lambda: None)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    install_ray(monkeypatch, init=lambda **_: tokens.append(os.environ["RAY_AUTH_TOKEN"]), shutdown=lambda: None)
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     async with RayCluster(None, 1) as cluster:
         await cluster.reopen()
@@ -335,12 +340,8 @@ async def test_lost_cluster_head_error_says_what_to_do(
     def gone() -> None:
         raise RuntimeError("Failed to connect to GCS")
 
-    ray = ModuleType("ray")
-    ray.__dict__.update(init=lambda **_: None, shutdown=gone, nodes=gone, get_runtime_context=lambda: SimpleNamespace(
-        get_node_id=lambda: "here"
-    ))  # fmt: skip
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    here = SimpleNamespace(get_node_id=lambda: "here")
+    install_ray(monkeypatch, shutdown=gone, nodes=gone, get_runtime_context=lambda: here)
     says = f"cannot be used: Failed to connect to GCS; {advice} the same command again: it resumes where it stopped \\["
     async with RayCluster(address, 1) as cluster:
         with pytest.raises(ConnectFailed, match=says):
@@ -349,9 +350,7 @@ async def test_lost_cluster_head_error_says_what_to_do(
 
 async def test_unresponsive_cluster_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    ray = ModuleType("ray")
-    ray.__dict__.update(init=lambda **_: None, shutdown=go_on.set, nodes=go_on.wait)
-    monkeypatch.setitem(sys.modules, "ray", ray)
+    install_ray(monkeypatch, shutdown=go_on.set, nodes=go_on.wait)
     monkeypatch.setattr(_ray_engine, "LIMITS", Limits(answer=0.05))
     async with RayCluster("auto", 1) as cluster:
         for _ in range(2):

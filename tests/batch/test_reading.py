@@ -57,6 +57,8 @@ def test_same_jobs_are_read_from_lines_csv_and_parquet(tmp_path: Path) -> None:
         jobs = read(path)
         assert [(job, job.key) for job in jobs] == [(job, job.key) for job in want], path
     assert [parse_job(job_document(job)) for job in want] == want
+    with pytest.raises(UsageError, match=r"line 1: target is missing; .* give --target"):
+        read(spool_jobs([Job("do")], lines), None)
 
 
 @pytest.mark.parametrize(
@@ -101,31 +103,7 @@ def test_invalid_job_is_rejected_with_its_line(tmp_path: Path, name: str, text: 
     assert name in refused.value.message
 
 
-def test_cells_of_parquet_become_json(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet as pq
-
-    day = datetime(2024, 1, 31, 12, 30)
-    cells = {"params.days": [day.date(), day], "params.at": day.time(), "id": 7}
-    pq.write_table(pyarrow.Table.from_pylist([{"capability": "do", **cells}]), tmp_path / "a.parquet")
-    (job,) = read(tmp_path / "a.parquet")
-    assert job.params == {"days": ["2024-01-31", "2024-01-31"], "at": "12:30:00"} and job.id == "7"
-
-
-def test_parquet_cell_without_a_value_in_python_is_rejected(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet as pq
-
-    after_9999 = pyarrow.array([2**62], pyarrow.timestamp("us"))
-    no_utf8 = pyarrow.Array.from_buffers(pyarrow.string(), 1, pyarrow.array([b"\xff"]).buffers())
-    for column in (after_9999, no_utf8):
-        path = tmp_path / "a.parquet"
-        pq.write_table(pyarrow.table({"capability": ["do"], "x": column}), path)
-        with pytest.raises(UsageError, match="cannot be read after row 0"):
-            read(path)
-
-
-def test_parquet_cells_become_json_values(tmp_path: Path) -> None:
+def test_parquet_cells_become_json_values_or_are_rejected(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet as pq
 
@@ -141,6 +119,10 @@ def test_parquet_cells_become_json_values(tmp_path: Path) -> None:
         Job("do", {"page": {"width": 1}}, "memory:", str(uuid)),
         Job("do", {"page": {"height": 2}, "share": 0.5}, "memory:", str(uuid)),
     ]
+    day = datetime(2024, 1, 31, 12, 30)
+    cells = {"params.days": [day.date(), day], "params.at": day.time(), "id": 7}
+    pq.write_table(pyarrow.Table.from_pylist([{"capability": "do", **cells}]), path)
+    assert read(path) == [Job("do", {"days": ["2024-01-31", "2024-01-31"], "at": "12:30:00"}, "memory:", "7")]
     # Without the refusal, both would be one job with null.
     pq.write_table(pyarrow.table({"capability": ["do"] * 2, "params.n": [math.inf, -math.inf]}), path)
     with pytest.raises(UsageError, match=r"(?s)row 1: column params\.n has the number inf.*row 2: .* -inf"):
@@ -149,6 +131,13 @@ def test_parquet_cells_become_json_values(tmp_path: Path) -> None:
     pq.write_table(pyarrow.table({"capability": ["do"] * 2, "picture": [b"a", b"b"]}), path)
     with pytest.raises(UsageError, match=r"^column picture has bytes values"):
         read(path)
+    # Python has no value for them.
+    after_9999 = pyarrow.array([2**62], pyarrow.timestamp("us"))
+    no_utf8 = pyarrow.Array.from_buffers(pyarrow.string(), 1, pyarrow.array([b"\xff"]).buffers())
+    for column in (after_9999, no_utf8):
+        pq.write_table(pyarrow.table({"capability": ["do"], "x": column}), path)
+        with pytest.raises(UsageError, match="cannot be read after row 0"):
+            read(path)
 
 
 def test_csv_cell_may_hold_a_document(tmp_path: Path) -> None:
@@ -178,12 +167,6 @@ def test_first_20_invalid_job_lines_are_reported_at_once(tmp_path: Path) -> None
         "line 5",
         "line 6",
     ]
-
-
-def test_job_requires_target(tmp_path: Path) -> None:
-    path = spool_jobs([Job("do")], tmp_path / "jobs.jsonl")
-    with pytest.raises(UsageError, match=r"line 1: target is missing; .* give --target"):
-        read(path, None)
 
 
 @pytest.mark.parametrize("read_input", [read, lambda path: fingerprint(path, None)], ids=["jobs", "fingerprint"])

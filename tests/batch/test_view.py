@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,7 @@ S = State
 
 
 async def test_run_view_counts_jobs_and_follows_changes(place: str) -> None:
-    async with await filled(place, jobs(9)) as ledger:
-        view = open_view(place)
+    async with await filled(place, jobs(9)) as ledger, aclosing(open_view(place)) as view:
         first = await view.overview()
         assert (first.states[S.QUEUED], first.began, first.succeeded, first.cancelled) == (9, None, (), False)
         leased = await ledger.lease(6, 60)
@@ -51,7 +50,6 @@ async def test_run_view_counts_jobs_and_follows_changes(place: str) -> None:
         await ledger.cancel()
         after = await view.overview()
         assert after.cancelled and after.states[S.CANCELLED] == 2
-        await view.aclose()
 
 
 @both_databases
@@ -69,8 +67,7 @@ async def test_jobs_are_filtered_by_state_code_and_text_in_pages(place: str) -> 
             if (after := page.next) is None:
                 return found
 
-    async with await filled(place, [*named, large]) as ledger:
-        view = open_view(place)
+    async with await filled(place, [*named, large]) as ledger, aclosing(open_view(place)) as view:
         assert await ids(view, S.QUEUED) == [None, "id-0", "id-2", "id-4", "id-6", "id-1", "id-3", "id-5"]
         for n, one in enumerate(await ledger.lease(20, 60)):
             state = S.FAILED if n % 2 else S.SUCCEEDED
@@ -93,7 +90,6 @@ async def test_jobs_are_filtered_by_state_code_and_text_in_pages(place: str) -> 
                 await view.jobs(JobQuery(FINAL, after=after))
         with pytest.raises(UsageError, match="a different query"):
             await view.jobs(JobQuery((S.QUEUED,), after=f'["host",{10**24}]'))
-        await view.aclose()
 
 
 def add_ended(folder: Path, count: int) -> None:
@@ -114,16 +110,13 @@ def add_ended(folder: Path, count: int) -> None:
 async def test_pages_lead_through_a_run_longer_than_one_search(tmp_path: Path, code: str | None, expected: int) -> None:
     async with await filled(str(tmp_path), jobs(1)):
         add_ended(tmp_path, 9001)
-    view = open_view(tmp_path)
     found: list[str] = []
-    after: str | None = None
-    while True:
-        page = await view.jobs(JobQuery(FINAL, code, after=after, limit=1999))
+    async with aclosing(open_view(tmp_path)) as view:
+        page = await view.jobs(JobQuery(FINAL, code, limit=1999))
         found += [row.key for row in page.rows]
-        after = page.next
-        if after is None:
-            break
-    await view.aclose()
+        while page.next:
+            page = await view.jobs(JobQuery(FINAL, code, after=page.next, limit=1999))
+            found += [row.key for row in page.rows]
     assert found == [f"k{number}" for number in range(9001, 1, -1)][:expected]
 
 
@@ -132,9 +125,8 @@ async def test_pages_lead_through_a_run_longer_than_one_search(tmp_path: Path, c
 async def test_ends_of_a_long_run_are_counted_in_at_most_100_intervals(tmp_path: Path, count: int, step: int) -> None:
     async with await filled(str(tmp_path), jobs(1)):
         add_ended(tmp_path, count)
-    view = open_view(tmp_path)
-    overview = await view.overview()
-    await view.aclose()
+    async with aclosing(open_view(tmp_path)) as view:
+        overview = await view.overview()
     both = [sum(counts) for counts in zip(overview.succeeded, overview.others, strict=True)]
     assert overview.step == step and {*both[:-1]} == {step} and len(both) <= 100
     assert (sum(overview.succeeded), sum(overview.others)) == ((count - 1) // 2, count // 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -145,9 +146,9 @@ def _spin(session: str) -> Callable[[World], Awaitable[None]]:
 
 
 async def _server_killed(world: World) -> None:
-    await world.server.kill()
+    await world.server.end(signal.SIGKILL)
     await asyncio.sleep(world.chance.uniform(0.2, 2))
-    await world.server.start()
+    await world.server.start_ready()
 
 
 async def _cut(world: World) -> None:

@@ -52,9 +52,6 @@ class Program:
         stdout: IO[str] = self._process.stdout
         return (await asyncio.wait_for(asyncio.to_thread(stdout.readline), _READY)).strip()
 
-    async def kill(self) -> None:
-        await self.end(signal.SIGKILL)
-
     async def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it by a signal, by SIGKILL if that is not enough. Idempotent."""
         process, self._process = self._process, None
@@ -70,34 +67,20 @@ class Program:
             process.stdout.close()
 
 
-class AppServer:
+class AppServer(Program):
     """The reference app as a process, on one port however often it is killed."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self.port = int(found.getsockname()[1])
-        command = (*ABP, "fixture", "--port", str(self.port))
-        self._program = Program(*command, env={}, log=folder / "app.log")
+        self.url = f"http://127.0.0.1:{self.port}/"
+        super().__init__(*ABP, "fixture", "--port", str(self.port), env={}, log=folder / "app.log")
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
-
-    @property
-    def pid(self) -> int:
-        return self._program.pid
-
-    async def start(self) -> None:
-        self._program.start()
-        while await self._program.line() != "Ctrl-C ends it.":
+    async def start_ready(self) -> None:
+        self.start()
+        while await self.line() != "Ctrl-C ends it.":
             pass
-
-    async def kill(self) -> None:
-        await self._program.kill()
-
-    async def end(self) -> None:
-        await self._program.end()
 
 
 def mcp_server() -> StdioServer:

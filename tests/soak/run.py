@@ -113,7 +113,7 @@ async def _opened(
     audit = folder / "audit.jsonl"
     async with AsyncExitStack() as stack:
         server = programs.AppServer(folder)
-        await server.start()
+        await server.start_ready()
         stack.push_async_callback(server.end)
         proxy = await stack.enter_async_context(Proxy(server.port))
         socket = f"{proxy.endpoint.replace('http', 'ws', 1)}/abp"

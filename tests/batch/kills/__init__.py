@@ -2,9 +2,7 @@
 
 ``python -m tests.batch.kills --jobs 10000 --kills 30`` is the long form of ``test_kills.py``. Killed are workers of
 ``abp batch``, and with ``--app pages`` browsers and Playwright drivers; with ``--ledger postgres`` the database crashes
-on the way, too. With ``--engine ray`` (a cluster of the command's own) or ``cluster`` (one of several machines, which
-the command joins) actors are killed, and Ray itself on a machine. Workers and machines that were killed are started
-again, until the run has ended.
+on the way, too. Workers that were killed are started again, until the run has ended.
 """
 
 from .matrix import Killed, Plan, kill_and_resume

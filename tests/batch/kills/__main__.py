@@ -19,7 +19,6 @@ def main() -> int:
     parser.add_argument("--app", choices=("pages", "sockets"), default="pages")
     parser.add_argument("--ledger", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--workers", type=int, default=1, help="processes: abp batch run, and abp batch worker")
-    parser.add_argument("--engine", choices=("local", "ray", "cluster"), default="local")
     parser.add_argument("--seed", type=int, default=0)
     plan = Plan(**vars(parser.parse_args()))
     # Chromium's sockets are below the folder for temporary files, and their paths are limited

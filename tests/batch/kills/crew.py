@@ -15,29 +15,18 @@ import psutil
 
 from tests.support.processes import processes
 
-from .machines import Machines
-
 #: Seconds for one start of a command, at most.
 _PATIENCE = 3600.0
 #: Seconds after its start within which a worker may not have reached its ledger yet.
 _EARLY = 15.0
 #: Exit statuses of a worker whose run has ended.
 _ENDED = (0, 3)
-#: How the commands of Ray's processes begin: of an actor, and of what makes a machine a part of the cluster.
-_OF_RAY = {"actor": "ray::RayWorker", "machine": "raylet/raylet"}
 
 
 class Crew:
     """Commands that are started again as often as they are killed, until each has ended by itself."""
 
-    def __init__(
-        self,
-        commands: Sequence[Sequence[str]],
-        env: Mapping[str, str],
-        log: Path,
-        seed: int,
-        machines: Machines | None = None,
-    ) -> None:
+    def __init__(self, commands: Sequence[Sequence[str]], env: Mapping[str, str], log: Path, seed: int) -> None:
         self.starts = 0
         self.killed: Counter[str] = Counter()
         self.problems: list[str] = []
@@ -48,7 +37,6 @@ class Crew:
         self.has_jobs = asyncio.Event()
         self._commands, self._env, self._log = commands, env, log
         self._chance = random.Random(seed)
-        self._machines = machines
         self._running: dict[int, asyncio.subprocess.Process] = {}
 
     async def work(self) -> None:
@@ -82,26 +70,15 @@ class Crew:
             self.problems.append(f"{' '.join(self._commands[number])} ended with {status}: {said}")
 
     def kill(self, kind: str) -> bool:
-        """Kill a ``worker`` by chance, or a ``browser``, ``driver`` or ``actor`` below one, or what
-        makes a ``machine`` a part of the cluster; whether there was any."""
-        mains = [psutil.Process(process.pid) for process in self._running.values() if process.returncode is None]
-        starts = self._machines.starts() if self._machines else mains
-        found = mains if kind == "worker" else [one for start in starts for one in _below(start, kind)]
-        if not found:
-            return False
+        """Kill a ``worker`` by chance, or a ``browser`` or ``driver`` below one; whether there was any."""
         with suppress(psutil.Error):
-            self._chance.choice(found).kill()
-            self.killed[kind] += 1
-            return True
+            mains = [psutil.Process(process.pid) for process in self._running.values() if process.returncode is None]
+            found = mains if kind == "worker" else [one for main in mains for one in processes(kind, main)]
+            if found:
+                self._chance.choice(found).kill()
+                self.killed[kind] += 1
+                return True
         return False
-
-
-def _below(main: psutil.Process, kind: str) -> list[psutil.Process]:
-    with suppress(psutil.Error):
-        if kind not in _OF_RAY:
-            return processes(kind, main)
-        return [one for one in processes("", main) if _OF_RAY[kind] in "".join(one.cmdline()[:1])]
-    return []
 
 
 async def left_behind(folder: Path, seconds: float = 20.0) -> list[str]:

@@ -20,7 +20,6 @@ from transports.batch.ledger._ledger import open_ledger
 
 from .apps import Counting, PageApp, SocketApp
 from .crew import Crew, left_behind
-from .machines import MACHINES, ray_cluster
 
 #: Jobs that a worker has at once.
 CONCURRENCY = 8
@@ -32,21 +31,18 @@ _APPS: Mapping[str, type[Counting]] = {"pages": PageApp, "sockets": SocketApp}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many jobs, and what is killed how often. ``workers`` are processes of one run; the database crashes once.
-    With the engine ``cluster`` the command joins a cluster on Ray, with ``ray`` it starts one."""
+    """How many jobs, and what is killed how often. ``workers`` are processes of one run; the database crashes once."""
 
     jobs: int
     kills: int
     app: str = "sockets"
     ledger: str = "sqlite"
     workers: int = 1
-    engine: str = "local"
     seed: int = 0
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        engine = () if self.engine == "local" else ("actor", "machine")
-        return ("worker", *engine, *(("browser", "driver") if self.app == "pages" else ()))
+        return ("worker", *(("browser", "driver") if self.app == "pages" else ()))
 
 
 @dataclass(frozen=True)
@@ -72,13 +68,9 @@ async def kill_and_resume(folder: Path, plan: Plan) -> Killed:
     env = {key: value for key, value in os.environ.items() if not key.startswith("ABP_")} | {"TMPDIR": str(temporary)}
     async with AsyncExitStack() as stack:
         server = stack.enter_context(running_server(str(folder))) if plan.ledger == "postgres" else None
-        machines = None
-        if plan.engine == "cluster":
-            machines = await stack.enter_async_context(ray_cluster(folder / "ray", temporary))
-            env |= machines.env
         async with app.served() as url:
             ledger = str(folder / "run") if server is None else run_url(server.url)
-            crew = Crew(_commands(folder, plan, url, ledger), env, folder / "log", plan.seed, machines)
+            crew = Crew(_commands(folder, plan, url, ledger), env, folder / "log", plan.seed)
             killing = asyncio.create_task(_kill(plan, app, crew, folder / "run", server))
             try:
                 await crew.work()
@@ -98,8 +90,7 @@ async def kill_and_resume(folder: Path, plan: Plan) -> Killed:
 def _commands(folder: Path, plan: Plan, url: str, ledger: str) -> list[list[str]]:
     common = ["--concurrency", str(CONCURRENCY), "--store", str(folder / "run" / "files")]
     out = ["--out", str(folder / "run"), "--target", url, "--ledger", ledger]
-    engine = [] if plan.engine == "local" else ["--engine", "ray", "--browsers", str(MACHINES)]
-    run = [*_ABP, "run", str(folder / "jobs.jsonl"), *out, *common, *engine]
+    run = [*_ABP, "run", str(folder / "jobs.jsonl"), *out, *common]
     return [run, *([*_ABP, "worker", ledger, *common] for _ in range(plan.workers - 1))]
 
 
