@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.local_store import run_script
+from tests.support.local_store import run_processes
 from tests.support.portable_way import portable_way
 from transports.artifacts import (
     ArtifactRef,
@@ -203,7 +203,7 @@ async def test_staged_file_changing_during_commit_is_detected(
     kind: str, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind in ("local", "portable"):
-        pytest.skip("the file itself is kept, not read again; see test_artifacts")
+        pytest.skip("the file itself is kept, not read again; see test_local")
     async with store.stage() as staged:
         staged.path.write_bytes(PDF)
         real = os.fstat
@@ -671,25 +671,16 @@ async def test_audit_log_that_cannot_be_closed_is_an_error(tmp_path: Path, monke
 
 
 SHARED_LOG = """
-import asyncio, os, sys
-from transports.artifacts import Scope, open_store
-async def main(session):
-    store = open_store("memory:", audit=sys.argv[1]).scoped(Scope(session=session))
+async def main(number):
+    store = open_store("memory:", audit=sys.argv[1]).scoped(Scope(session=str(number)))
     for turn in range(200):
         await store.put_bytes(b"%d" % turn, namespace="n" * 60)
-writers = []
-for number in range(4):
-    if not (writer := os.fork()):
-        asyncio.run(main(str(number)))
-        os._exit(0)
-    writers.append(writer)
-print([os.waitpid(writer, 0)[1] for writer in writers])
 """
 
 
 @pytest.mark.slow
 def test_processes_share_an_audit_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert run_script(SHARED_LOG, log) == "[0, 0, 0, 0]\n"
+    run_processes(4, SHARED_LOG, log)
     found = lines(log)
     assert len(found) == 800 and {str(line["who"]) for line in found} == {str({"session": str(n)}) for n in range(4)}

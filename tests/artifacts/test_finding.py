@@ -6,10 +6,10 @@ import errno
 import os
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.local_store import fail_when
 from transports import StoreError, UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Query, Scope, find, search, versions
 from transports.surfaces.cli._commands import run
@@ -95,14 +95,7 @@ async def test_search_index_drops_removed_text_and_survives_damage(tmp_path: Pat
 async def test_search_index_on_read_only_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(tmp_path, search_index=True)
     await store.put_text("some words")
-    real = os.open
-
-    def read_only(path: str, flags: int, *arguments: Any, **options: Any) -> int:
-        if path == "text.sqlite":
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        return real(path, flags, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", read_only)
+    fail_when(monkeypatch, os, "open", lambda path, *_: path == "text.sqlite", errno.EROFS)
     with pytest.raises(StoreError, match=r"cannot use the text index in .*: Read-only file system"):
         await search(store, "words")
 

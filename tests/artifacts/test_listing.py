@@ -7,12 +7,12 @@ import os
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.artifacts.conftest import database
 from tests.support.limits import change_limits
+from tests.support.local_store import fail_when
 from transports.artifacts import LocalStore, Retention, Scope
 from transports.artifacts.local import _index
 from transports.artifacts.local._index import Index
@@ -147,15 +147,8 @@ async def test_list_is_not_shortened_while_too_many_files_are_open(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.put_bytes(b"1")
-    real = os.open
-
-    def full(path: str, *arguments: Any, **options: Any) -> int:
-        if str(path).endswith(".json"):
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return real(path, *arguments, **options)
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", full)
+        fail_when(patch, os, "open", lambda path, *_: str(path).endswith(".json"), errno.EMFILE)
         with pytest.raises(StoreError, match="too many files are open"):
             await store.list()
     assert await store.list() == [ref]

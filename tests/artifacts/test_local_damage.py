@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import stat
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.local_store import PDF, PNG, assert_empty, inner, refuse_links, run_script, visible
+from tests.support.local_store import PDF, PNG, assert_empty, fail_when, inner, refuse_links, run_script, visible
 from transports.artifacts import LocalStore
 from transports.errors import Corrupt, StoreError, StoreFull, UsageError
 
@@ -292,15 +293,8 @@ def test_exhausted_file_descriptors_leave_no_staging_files(root: Path) -> None:
 
 def fail_sync(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Let the disk fail at one fsync; steps count from 1."""
-    calls = iter(range(1, 100))
-    real = os.fsync
-
-    def failing(fd: int) -> None:
-        if next(calls) == step:
-            raise OSError(errno.EIO, "Input/output error")
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", failing)
+    calls = itertools.count(1)
+    fail_when(monkeypatch, os, "fsync", lambda _: next(calls) == step, errno.EIO)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.local_store import PDF, assert_empty, fds, inner, run_script, visible
+from tests.support.local_store import PDF, assert_empty, fds, inner, run_processes, run_script, visible
 from tests.support.slow import slow_but
 from transports.artifacts import LocalStore
 from transports.errors import SizeMismatch
@@ -24,36 +24,16 @@ WAYS = {
 }
 
 
-def run_writers(script: str, way: str, *arguments: object, timeout: float = 60) -> str:
-    return run_script(script.replace("WAY", WAYS[way]), *arguments, timeout=timeout)
-
-
 # --- processes, signals, cancellation --------------------------------------------------------------------------------
 
 
 SAME_CONTENT = """
-import asyncio, os, sys
-from pathlib import Path
-from transports.artifacts import LocalStore
-WAY
 data = bytes(range(256)) * 4000
-gate, go = os.pipe()
-pids = []
-for number in range(int(sys.argv[2])):
-    if not (pid := os.fork()):
-        os.close(go)
-        os.read(gate, 1)  # until all are there
-        async def main():
-            store = LocalStore(Path(sys.argv[1]))
-            for name in (None, f"own-{number}.bin"):
-                ref = await store.put_bytes(data, namespace="same", filename=name)
-                assert Path(ref.path).read_bytes() == data and await store.get(ref.id) == data
-        asyncio.run(main())
-        os._exit(0)
-    pids.append(pid)
-os.close(gate)
-os.close(go)
-print([os.waitpid(pid, 0)[1] for pid in pids] == [0] * len(pids))
+async def main(number):
+    store = LocalStore(Path(sys.argv[1]))
+    for name in (None, f"own-{number}.bin"):
+        ref = await store.put_bytes(data, namespace="same", filename=name)
+        assert Path(ref.path).read_bytes() == data and await store.get(ref.id) == data
 """
 
 
@@ -62,7 +42,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids] == [0] * len(pids))
 @pytest.mark.requirement("R4-15h")
 @pytest.mark.parametrize(("way", "writers"), slow_but([("posix", 5), ("posix", 16), ("portable", 16)], ("posix", 5)))
 def test_concurrent_writers_store_one_artifact(way: str, writers: int, store: LocalStore, root: Path) -> None:
-    assert run_writers(SAME_CONTENT, way, root, writers) == "True\n"
+    run_processes(writers, WAYS[way] + SAME_CONTENT, root)
     (ref,) = asyncio.run(store.list())
     names = visible(root)
     assert len(names) == writers + 1 and len([name for name in names if name.startswith("same_")]) == 1
@@ -73,27 +53,13 @@ def test_concurrent_writers_store_one_artifact(way: str, writers: int, store: Lo
 
 
 WRITE_AND_DELETE = """
-import asyncio, os, random, sys
-from pathlib import Path
-from transports.artifacts import LocalStore
-from transports.errors import ArtifactNotFound
-WAY
-pids = []
-for number in range(6):
-    if not (pid := os.fork()):
-        async def main():
-            store = LocalStore(Path(sys.argv[1]))
-            for turn in range(int(sys.argv[2])):
-                ref = await store.put_bytes(b"shared" * 1000, namespace="abc"[turn % 3], filename="x.bin")
-                try:
-                    assert await store.get(ref) == b"shared" * 1000
-                except ArtifactNotFound:
-                    pass
-                await store.delete(ref.id)
-        asyncio.run(main())
-        os._exit(0)
-    pids.append(pid)
-print([os.waitpid(pid, 0)[1] for pid in pids])
+async def main(number):
+    store = LocalStore(Path(sys.argv[1]))
+    for turn in range(int(sys.argv[2])):
+        ref = await store.put_bytes(b"shared" * 1000, namespace="abc"[turn % 3], filename="x.bin")
+        with suppress(ArtifactNotFound):
+            assert await store.get(ref) == b"shared" * 1000
+        await store.delete(ref.id)
 """
 
 
@@ -102,7 +68,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 @pytest.mark.fault(44)
 @pytest.mark.parametrize(("way", "turns"), slow_but([("posix", 6), ("posix", 25), ("portable", 25)], ("posix", 6)))
 def test_concurrent_writers_and_deleters_do_not_fail(way: str, turns: int, root: Path) -> None:
-    assert ast.literal_eval(run_writers(WRITE_AND_DELETE, way, root, turns)) == [0] * 6
+    run_processes(6, WAYS[way] + WRITE_AND_DELETE, root, turns)
     assert_empty(root)
 
 
@@ -150,7 +116,6 @@ KILLED = """
 import asyncio, hashlib, os, random, signal, sqlite3, sys, time
 from pathlib import Path
 from transports.artifacts import LocalStore
-WAY
 root, COPIES = Path(sys.argv[1]), "way" in globals()
 chance = random.Random(os.urandom(8))
 def content(round, turn):
@@ -207,7 +172,7 @@ print(counts)
 def test_killed_writers_leave_no_partial_artifacts(
     way: str, writers: int, store: LocalStore, root: Path, clock: Clock
 ) -> None:
-    printed = run_writers(KILLED, way, root, writers, timeout=300)  # a guard against a hang, not a measurement
+    printed = run_script(WAYS[way] + KILLED, root, writers, timeout=300)  # a guard against a hang, not a measurement
     counts = ast.literal_eval(printed)
     assert len(counts) == writers // 20 and min(counts) >= 20
     # The script has deleted all artifacts: whatever is there was left by a writer that died.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visible
+from tests.support.local_store import PDF, PNG, fail_when, inner, refuse_links, sha, visible
 from tests.support.portable_way import portable_way
 from tests.support.slow import slow_but
 from transports.artifacts import LocalStore, _files as system
@@ -56,11 +56,8 @@ async def test_unmovable_damaged_content_is_not_reported_as_quarantined(
     ref = await store.put_bytes(PDF)
     (root / ".abp/blobs" / ref.sha256).write_bytes(b"?" * len(PDF))
 
-    def refused(*_: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "move", refused)
+        fail_when(patch, Folder, "move", lambda *_: True, errno.EACCES)
         with pytest.raises(Corrupt) as caught:
             await store.get(ref.id)
     assert "quarantine" not in str(caught.value) and inner(root, "quarantine") == []
@@ -73,17 +70,10 @@ async def test_retried_commit_rehashes_file(
     replaced: bool, store: LocalStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_links(monkeypatch)
-    move = Folder.move
-
-    def broken(folder: Folder, name: str, target: Folder, new: str) -> None:
-        if new.endswith(".json"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        move(folder, name, target, new)
-
     async with store.stage() as staged:
         await staged.write(PDF)
         with monkeypatch.context() as patch:
-            patch.setattr(Folder, "move", broken)
+            fail_when(patch, Folder, "move", lambda *arguments: arguments[-1].endswith(".json"), errno.EIO)
             with pytest.raises(StoreError):
                 await staged.commit()
         if replaced:
@@ -117,12 +107,8 @@ async def test_metadata_of_id_differing_in_case_is_kept(
 
 
 async def test_failing_utime_does_not_fail_commit(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(path: object, **_: object) -> None:
-        if isinstance(path, str):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
     with portable_way():
-        monkeypatch.setattr(os, "utime", refused)
+        fail_when(monkeypatch, os, "utime", lambda path, *_: isinstance(path, str), errno.EACCES)
         assert await store.get((await store.put_bytes(PDF)).id) == PDF
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.support.local_store import run_script, visible
+from tests.support.local_store import fail_when, run_script, visible
 from transports.artifacts import _files as module
 from transports.artifacts._files import Replacement, remove_abandoned_files, replacing, try_lock
 
@@ -72,10 +73,7 @@ def test_temporary_file_removed_before_locking_is_recreated(tmp_path: Path, monk
 def test_without_locks_replacement_works_and_removes_no_leftovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_locks(fd: int) -> bool:
-        raise OSError(95, "not supported")
-
-    monkeypatch.setattr(module, "try_lock", no_locks)
+    fail_when(monkeypatch, module, "try_lock", lambda _: True, errno.EOPNOTSUPP)
     (tmp_path / ".abp-0123456789abcdef").touch()
     with replacing(tmp_path / "a") as file:
         file.write(b"new")

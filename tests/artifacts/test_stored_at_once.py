@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.local_store import sha
+from tests.support.local_store import fail_when, sha
 from transports.artifacts import ArtifactRef, LocalStore
 from transports.artifacts._files import try_lock
 from transports.errors import StoreError, StoreUnavailable
@@ -38,14 +38,7 @@ async def test_put_waiting_for_lock_does_not_block_others(store: LocalStore, roo
 async def test_one_failed_put_does_not_fail_concurrent_ones(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.link
-
-    def failing(source: str, target: str, **options: Any) -> None:
-        if target == sha(b"7"):
-            raise OSError(errno.EIO, "input/output error")
-        real(source, target, **options)
-
-    monkeypatch.setattr(os, "link", failing)
+    fail_when(monkeypatch, os, "link", lambda _, target: target == sha(b"7"), errno.EIO)
     found = await asyncio.gather(*(put(store, b"%d" % number) for number in range(20)), return_exceptions=True)
     assert [number for number, one in enumerate(found) if isinstance(one, StoreError)] == [7]
     refs = await store.list()

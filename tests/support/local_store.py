@@ -7,7 +7,9 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,10 +55,47 @@ def run_script(script: str, *arguments: object, timeout: float = 60) -> str:
     return done.stdout
 
 
+_PROCESSES = """
+import asyncio, os, sys
+from contextlib import suppress
+from pathlib import Path
+from transports.artifacts import LocalStore, Retention, Scope, open_store
+from transports.errors import ArtifactNotFound
+SCRIPT
+gate, go = os.pipe()
+pids = []
+for number in range(PROCESSES):
+    if not (pid := os.fork()):
+        os.close(go)
+        os.read(gate, 1)  # until all are there
+        asyncio.run(main(number))
+        os._exit(0)
+    pids.append(pid)
+os.close(gate)
+os.close(go)
+sys.exit(any([os.waitpid(pid, 0)[1] for pid in pids]))
+"""
+
+
+def run_processes(count: int, script: str, *arguments: object) -> None:
+    """Run the coroutine function ``main(number)`` of a script in so many processes at once. None of them may fail."""
+    run_script(_PROCESSES.replace("SCRIPT", script).replace("PROCESSES", str(count)), *arguments)
+
+
+def fail_when(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, when: Callable[..., object], code: int
+) -> None:
+    """Let those calls of a function fail, as the system does, for whose arguments ``when`` is true."""
+    real = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if when(*arguments):
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, call)
+
+
 def refuse_links(monkeypatch: pytest.MonkeyPatch, code: int = errno.EPERM) -> None:
     """Let every hard link fail, as on a file system without them."""
-
-    def no_links(*_: object, **__: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "link", no_links)
+    fail_when(monkeypatch, os, "link", lambda *_: True, code)

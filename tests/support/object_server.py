@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,28 +39,13 @@ def environment(endpoint: str) -> dict[str, str]:
 def _free_ports(count: int) -> list[int]:
     """Ports P such that P + 10000 is free too: each service has its gRPC port there."""
     ports: list[int] = []
-    held: list[socket.socket] = []
-    while len(ports) < count:
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        held.append(listener)
-        port = listener.getsockname()[1]
-        if port + 10000 < 65536:
-            other = socket.socket()
-            held.append(other)
+    with ExitStack() as held:
+        while len(ports) < count:
+            port = 10_000 + secrets.randbelow(12_000)  # both are below the system's own range
             with suppress(OSError):
-                other.bind(("127.0.0.1", port + 10000))
+                for number in (port, port + 10_000):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", number))
                 ports.append(port)
-        elif port - 10000 > 1024:  # try below the system's own range
-            low, lower = socket.socket(), socket.socket()
-            held += [low, lower]
-            with suppress(OSError):
-                low.bind(("127.0.0.1", port - 30000 if port - 30000 > 1024 else port - 10000))
-                chosen = low.getsockname()[1]
-                lower.bind(("127.0.0.1", chosen + 10000))
-                ports.append(chosen)
-    for listener in held:
-        listener.close()
     return ports
 
 
