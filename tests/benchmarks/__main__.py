@@ -20,10 +20,8 @@ from tests.benchmarks import (
     growth,
     kept,
     ledgers,
-    limits,
     mcp,
     opening,
-    proxy,
     routing,
     runs,
     sockets,
@@ -44,7 +42,6 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "imports": opening.imports,
     "waits": waits.waits,
     "page": speed.page_to_file,
-    "limit": limits.page_to_file_at_the_limit,
     "file": speed.file_to_page,
     "calls": answers.small_calls,
     "kept": kept.kept_answers,
@@ -55,14 +52,14 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "artifacts": stores.many_artifacts,
     "routing": routing.hidden_files,
     "mcp": mcp.mcp_results,
-    "proxy": proxy.proxied_results,
+    "proxy": mcp.proxied_results,
     "batch": batch.pooled_calls,
     "runs": runs.whole_runs,
     "ledger": ledgers.ledger_work,
     "growth": growth.growth,
 }
 #: Those that need a browser which is there already; the others need none, or start one of their own.
-WITH_BROWSER = frozenset(("opening", "page", "limit", "file", "calls", "kept", "batch"))
+WITH_BROWSER = frozenset(("opening", "page", "file", "calls", "kept", "batch"))
 #: Those whose figure holds the loading of the app: it has its interface for people, which the others leave out.
 WITH_INTERFACE = frozenset(("opening", "cold"))
 
