@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.apps import hang
 from transports import CapabilityError, Disconnected, MemoryTransport, Message
 from transports.errors import BrowserCrashed, CallTimeout, UnsupportedBinary
 from transports.protocol.binary import BinaryData, Handle
@@ -19,11 +20,6 @@ BIG = 5.0
 async def big(params: Mapping[str, object], call: Call) -> object:
     """Answers large content."""
     return {"file": str(params["byte"]).encode() * LARGE}
-
-
-async def hang(params: Mapping[str, object], call: Call) -> object:
-    await asyncio.Event().wait()
-    return None
 
 
 async def fail(params: Mapping[str, object], call: Call) -> object:

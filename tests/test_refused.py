@@ -65,16 +65,21 @@ async def test_listening_port_and_remote_host_pass_check(silent_port: int) -> No
         await require_listener(f"http://localhost:{one.getsockname()[1]}/")
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a proxy or a desktop."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "XDG_CURRENT_DESKTOP"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
 @pytest.fixture
 def unknown_host(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a host that no name server knows, on a machine without a proxy or a desktop."""
+    """The address of a host that no name server knows."""
 
     def look_up(*_: object, **__: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    for name in ("http_proxy", "https_proxy", "all_proxy", "XDG_CURRENT_DESKTOP"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     return "http://nosuch.invalid/"
 
@@ -143,9 +148,6 @@ async def test_slow_dns_lookup_is_left_to_browser(unknown_host: str, monkeypatch
 async def test_unusable_setting_of_environment_is_named(
     address: str, name: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(variable, raising=False)
-        monkeypatch.delenv(variable.upper(), raising=False)
     monkeypatch.setenv(name, value)
     with pytest.raises(ConnectFailed, match=reason) as failed:
         async with connect(address, store="memory:", timeout=20):
@@ -161,17 +163,14 @@ async def test_unusable_setting_of_environment_is_named(
         pytest.param("ws://localhost:9/abp", "https_proxy", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("no_proxy", ["", "localhost"])
+@pytest.mark.parametrize("direct", ["", "localhost"])
 async def test_failed_connection_through_proxy_names_its_setting(
-    address: str, setting: str, no_proxy: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
+    address: str, setting: str, direct: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(variable, raising=False)
-        monkeypatch.delenv(variable.upper(), raising=False)
     monkeypatch.setenv(setting, f"http://me:my-secret@127.0.0.1:{silent_port}")
-    monkeypatch.setenv("no_proxy", no_proxy)
+    monkeypatch.setenv("no_proxy", direct)
     with pytest.raises(ConnectFailed) as failed:
         async with connect(address, store="memory:", timeout=20):
             pass
     has_advice = "the environment has a proxy for it: add localhost to NO_PROXY" in failed.value.message
-    assert has_advice == (not no_proxy) and "my-secret" not in failed.value.message
+    assert has_advice == (not direct) and "my-secret" not in failed.value.message

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from tests.support.rows import each_row
 from transports.protocol._plain_text import (
     is_loopback,
@@ -111,13 +109,6 @@ def test_is_loopback_accepts_only_loopback_hosts() -> None:
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]")))
     others = ("", None, "localhost.example", "0.0.0.0", "10.0.0.1", "::", "app.example", "::1%")
     assert not any(map(is_loopback, others))
-
-
-def test_long_url_is_redacted_in_linear_time() -> None:
-    began = time.thread_time()
-    assert redact_url("a:" * 60_000) == "a:" * 60_000
-    assert redact_url("a:" * 60_000 + "u:p@x") == "a:" * 60_000 + "u:x"
-    assert time.thread_time() - began < 1.0  # quadratic time would be half a minute
 
 
 def test_timestamp_defaults_to_utc_with_milliseconds() -> None:
