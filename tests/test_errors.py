@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+import transports
 from tests.support.rows import each_row
 from transports import errors
 from transports.errors import (
@@ -79,6 +80,7 @@ def test_error_retryability_and_session_survival_are_stable(name: str) -> None:
 
 def test_every_error_is_public() -> None:
     assert set(errors.__all__) == {*tree(), "StoredFile", "StoredPart", "first_line", "format_seconds", "no_answer"}
+    assert tree().keys() <= set(dir(transports))
 
 
 def test_error_str_contains_message_and_code() -> None:

@@ -17,20 +17,15 @@ from release.places import project_of, set_address, write_places
 from tests.support import packaging
 
 ADDRESS = "https://github.com/somebody/kit"
+#: The files that repeat the version and the address.
+COPIES = ("README.md", "CITATION.cff", "zensical.toml", "release/server.json", "release/Containerfile")
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The files that repeat the version and the address."""
+    """The project, of these files alone."""
     folder = tmp_path / "project"
-    for name in (
-        "pyproject.toml",
-        "README.md",
-        "CITATION.cff",
-        "zensical.toml",
-        "release/server.json",
-        "release/Containerfile",
-    ):
+    for name in ("pyproject.toml", *COPIES):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(packaging.ROOT / name, folder / name)
     return folder
@@ -40,19 +35,9 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_metadata_copies_match_pyproject() -> None:
+def test_metadata_copies_match_pyproject(copy: Path) -> None:
     """Write them again with ``python -m release``."""
-    before = texts_of_the_project()
-    try:
-        assert write_places(packaging.ROOT) == []
-    finally:
-        for path, text in before.items():
-            path.write_text(text, encoding="utf-8")
-
-
-def texts_of_the_project() -> dict[Path, str]:
-    names = ("README.md", "CITATION.cff", "zensical.toml", "release/server.json", "release/Containerfile")
-    return {packaging.ROOT / name: (packaging.ROOT / name).read_text(encoding="utf-8") for name in names}
+    assert write_places(copy) == []
 
 
 def test_version_is_defined_in_one_place(copy: Path) -> None:

@@ -36,9 +36,3 @@ async def test_asynchronous_rows_run_too_and_one_failure_is_raised_itself() -> N
     with pytest.raises(AssertionError) as failed:
         await check_later(seen=seen)
     assert seen == ["a", "b"] and failed.value.__notes__ == ["in row 1: {'value': 'b'}"]
-
-
-def test_table_without_rows_or_with_marks_is_refused() -> None:
-    for table in ([], [pytest.param(1, marks=pytest.mark.load)]):
-        with pytest.raises(AssertionError):
-            each_row("value", table)
