@@ -5,30 +5,29 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import partial
 from html import unescape
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.site.__main__ import configuration
 from tests.site.error_codes import classes_in_full
+from tests.site.llms import leaves
 from tests.site.made import MADE
 from tests.site.notebooks import NOTEBOOKS
 from tests.site.stage import stage
 from transports.playwright._find import find_browser
 from transports.session._settings import Settings
+from transports.testing.plugin import serve_pages
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -43,17 +42,11 @@ PUBLIC = (
 )
 
 
-def leaves(nav: list[dict[str, Any]]) -> Iterator[str]:
-    for entry in nav:
-        for below in entry.values():
-            yield from [below] if isinstance(below, str) else leaves(below)
-
-
 def test_site_navigation_lists_every_page_once() -> None:
     project = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
     made = {"changelog.md", "conduct.md", "contributing.md", "reporting.md", "versioning.md", *NOTEBOOKS.values()}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} | made
-    assert Counter(leaves(project["nav"])) == Counter(pages)
+    assert Counter(path for _, path in leaves(project["nav"]) if path) == Counter(pages)
 
 
 def test_every_public_name_is_in_reference_once() -> None:
@@ -129,8 +122,8 @@ def test_built_site_has_no_dead_links(site: Path) -> None:
 def test_site_contacts_no_other_host_and_is_searchable(site: Path, way: str) -> None:
     """Over HTTP, and opened as a file, in light and dark and on a phone."""
     asked: list[str] = []
-    with served(site) as address, opened_browser() as browser:
-        base = address if way == "http" else site.as_uri()
+    with serve_pages() as address_of, opened_browser() as browser:
+        base = address_of(site / "index.html").removesuffix("/index.html") if way == "http" else site.as_uri()
         looks: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("light", 390))
         for scheme, width in looks:
             page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
@@ -154,24 +147,6 @@ def test_site_contacts_no_other_host_and_is_searchable(site: Path, way: str) -> 
         page.get_by_text(re.compile(r"^\d+ results?$")).wait_for()
         assert field.input_value() == "DISCOVERY_FAILED"
     assert [url for url in asked if not url.startswith((base, "data:", "blob:", "about:"))] == []
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder over HTTP, and yield its address."""
-    handler = partial(QuietHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None: ...
 
 
 @contextmanager

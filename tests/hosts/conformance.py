@@ -6,8 +6,8 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -16,10 +16,10 @@ from tests.hosts.environment import ROOT
 from tests.hosts.proxied import ABP
 from tests.mcp_official.node import Node
 from tests.mcp_official.proxy import proxied
+from tests.mcp_official.running import run, serving
 from tests.support.eventually import eventually
 
 _TOKEN = "official-0123456789abcdef"
-_SECONDS = 240.0
 #: A line of the runner's summary: ``✓ tools-list: 3 passed, 0 failed``.
 _LINE = re.compile(r"^\s*(?:✓|✗|✔|×)?\s*([\w-]+): (\d+) passed, (\d+) failed", re.MULTILINE)
 
@@ -31,13 +31,8 @@ async def checks(node: Node, folder: Path, *, behind: bool) -> Mapping[str, tupl
         if behind:
             url = await stack.enter_async_context(_proxy(folder, url))
         front = await stack.enter_async_context(proxied(url, _TOKEN))
-        process = await asyncio.create_subprocess_exec(
-            *node.command("conformance"), "server", "--url", front,
-            cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        async with asyncio.timeout(_SECONDS):
-            out, _ = await process.communicate()
-    text = out.decode()
+        _, out, errors = await run([*node.command("conformance"), "server", "--url", front], folder)
+    text = out + errors
     scenarios = {name: (int(passed), int(failed)) for name, passed, failed in _LINE.findall(text)}
     assert scenarios, text[-3000:]
     return scenarios
@@ -47,8 +42,15 @@ async def checks(node: Node, folder: Path, *, behind: bool) -> Mapping[str, tupl
 async def _everything(node: Node, folder: Path) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [*node.command("mcp-server-everything"), "streamableHttp"]
-    async with _running(command, folder, PORT=str(port)):
+    process = await asyncio.create_subprocess_exec(
+        *node.command("mcp-server-everything"),
+        "streamableHttp",
+        cwd=folder,
+        env={**os.environ, "PORT": str(port)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
         url = f"http://127.0.0.1:{port}/mcp"
 
         async def answers() -> bool:
@@ -60,35 +62,12 @@ async def _everything(node: Node, folder: Path) -> AsyncIterator[str]:
 
         await eventually(answers)
         yield url
-
-
-@asynccontextmanager
-async def _proxy(folder: Path, url: str) -> AsyncIterator[str]:
-    command = [*ABP, "--url", url, "--http", "127.0.0.1:0", "--out", str(folder / "store")]
-    state = str(folder / "state")
-    async with _running(command, folder, ABP_MCP_TOKEN=_TOKEN, PYTHONPATH=str(ROOT), XDG_STATE_HOME=state) as process:
-        assert process.stderr is not None
-        async with asyncio.timeout(60):
-            while "serving at" not in (line := (await process.stderr.readline()).decode()):
-                assert line, "abp proxy has ended"
-        reading = asyncio.ensure_future(process.stderr.read())
-        try:
-            yield line.split()[-1]
-        finally:
-            reading.cancel()
-
-
-@asynccontextmanager
-async def _running(command: Sequence[str], folder: Path, **variables: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=folder,
-        env={**os.environ, **variables},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE if "proxy" in command else asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield process
     finally:
         process.terminate()
         await process.wait()
+
+
+def _proxy(folder: Path, url: str) -> AbstractAsyncContextManager[str]:
+    command = [*ABP, "--url", url, "--http", "127.0.0.1:0", "--out", str(folder / "store")]
+    own = {"ABP_MCP_TOKEN": _TOKEN, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")}
+    return serving(command, {**os.environ, **own})

@@ -9,9 +9,7 @@ import json
 import os
 import random
 import re
-import struct
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from PIL import Image
 
 from tests.hosts.environment import ROOT, python_of
 from tests.mcp_official.node import Node, _binary as node_binary, packages
@@ -57,42 +56,15 @@ class Answer:
 
 
 def files(folder: Path) -> None:
-    (folder / "photo.png").write_bytes(png(1200, 400))
+    # No format makes it smaller.
+    noise = Image.frombytes("RGB", (1200, 400), random.Random(1).randbytes(3 * 1200 * 400))
+    noise.save(folder / "photo.png")
+    noise.save(folder / "paper.pdf")
     (folder / "log.txt").write_text("2026-01-01 12:00:00 INFO all is well\n" * 20_000)
     (folder / "small.txt").write_text("a few words\n")
-    (folder / "paper.pdf").write_bytes(pdf())
     text = "".join(f"<li>item {number} with a link <a href='#{number}'>here</a></li>" for number in range(3000))
     style = "<style>body{background:url(photo.png)}</style>"
     (folder / "page.html").write_text(f"<title>Many items</title>{style}<h1>Items</h1><ul>{text}</ul>")
-
-
-def png(width: int, height: int) -> bytes:
-    """Noise, which no format makes smaller."""
-    rows = b"".join(b"\0" + random.Random(row).randbytes(3 * width) for row in range(height))
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-
-def pdf() -> bytes:
-    """A page with a large attachment of noise."""
-    noise = random.Random(3).randbytes(400_000)
-    parts = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 200 200]>>",
-        b"<</Length %d>>stream\n" % len(noise) + noise + b"\nendstream",
-    ]
-    out, places = b"%PDF-1.4\n", []
-    for number, part in enumerate(parts, 1):
-        places.append(len(out))
-        out += b"%d 0 obj" % number + part + b"endobj\n"
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    end = b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(out)
-    return out + b"xref\n0 5\n0000000000 65535 f \n" + table + end
 
 
 def _browser() -> str:

@@ -54,6 +54,18 @@ async def served(folder: Path, name: str, store: Path, *args: str) -> AsyncItera
         yield app
 
 
+@asynccontextmanager
+async def pdf_view(folder: Path, tmp_path: Path, *options: str, **more: Any) -> AsyncIterator[View]:
+    """The view of a document with nothing on it."""
+    path = tmp_path / "a.pdf"
+    path.write_bytes(BLANK)
+    async with (
+        served(folder, "pdf", tmp_path / "out", *options, str(path)) as app,
+        app.open_view("display_pdf", {"url": str(path)}, **more) as view,
+    ):
+        yield view
+
+
 async def hash_of_next_file(view: View) -> None:
     """Begin to note the SHA-256 of the file in the view's next message, in the page that the message goes to."""
     page = view.frame.page
@@ -65,38 +77,8 @@ async def hash_of_next_file(view: View) -> None:
     })""")
 
 
-@pytest.mark.parametrize(("name", "title"), [("basic-vanillajs", "Get Time App"), ("debug", "Debug App")])
-async def test_a_view_without_tools_opens(folder: Path, tmp_path: Path, name: str, title: str) -> None:
-    async with served(folder, name, tmp_path) as app:
-        (tool, *_) = [one.name for one in app.capabilities.values() if one.view]
-        async with app.open_view(tool) as view:
-            assert view.info.name == title and dict(view.capabilities) == {}
-            await eventually(lambda: any(one.kind == "size" for one in view.requests))
-            assert view.violations == () and view.warnings == ()
-
-
-async def test_basic_vanillajs_view_sends_host_requests(folder: Path, tmp_path: Path) -> None:
-    async with served(folder, "basic-vanillajs", tmp_path) as app, app.open_view("get-time") as view:
-        before = await view.frame.locator("#server-time").inner_text()
-        await view.frame.locator("#get-time-btn").click()
-        await eventually(lambda: is_changed(view, before))
-        for button in ("#send-message-btn", "#send-log-btn", "#open-link-btn"):
-            await view.frame.locator(button).click()
-        kinds = {"message", "log", "open-link"}
-        await eventually(lambda: kinds <= {one.kind for one in view.requests})
-
-
-async def is_changed(view: View, before: str) -> bool:
-    return await view.frame.locator("#server-time").inner_text() != before
-
-
 async def test_pdf_view_download_matches_what_view_sent(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(BLANK)
-    path = str(tmp_path / "a.pdf")
-    async with (
-        served(folder, "pdf", tmp_path / "out", "--enable-interact", path) as app,
-        app.open_view("display_pdf", {"url": path}, csp="loose") as view,
-    ):
+    async with pdf_view(folder, tmp_path, "--enable-interact", csp="loose") as view:
         assert set(view.capabilities) == {"interact"}
         await eventually(lambda: view.model_context)  # the document is shown
         await view.call("interact", {"action": "navigate", "page": 1})
@@ -111,12 +93,7 @@ async def test_pdf_view_download_matches_what_view_sent(folder: Path, tmp_path: 
 
 
 async def test_pdf_view_stays_blank_under_specification_policy(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(BLANK)
-    path = str(tmp_path / "a.pdf")
-    async with (
-        served(folder, "pdf", tmp_path / "out", "--enable-interact", path) as app,
-        app.open_view("display_pdf", {"url": path}, host="spec") as view,
-    ):
+    async with pdf_view(folder, tmp_path, "--enable-interact", host="spec") as view:
         await eventually(lambda: view.violations)
         await asyncio.sleep(1)  # it would have been shown by now
         assert 'directive: "script-src ' in view.violations[0] and "worker" in view.violations[0]
@@ -179,8 +156,28 @@ def text_of(result: Any) -> str:
     return " ".join(block["text"] for block in result["content"] if block["type"] == "text")
 
 
-async def test_every_basic_vanillajs_tool_works(folder: Path, tmp_path: Path) -> None:
+async def check_opened(view: View, title: str) -> None:
+    """A view that has no tools of its own is open, and nothing was amiss."""
+    assert view.info.name == title and dict(view.capabilities) == {}
+    await eventually(lambda: any(one.kind == "size" for one in view.requests))
+    assert view.violations == () and view.warnings == ()
+
+
+async def test_basic_vanillajs_view_sends_host_requests_and_its_tool_works(folder: Path, tmp_path: Path) -> None:
     async with served(folder, "basic-vanillajs", tmp_path) as app, app.open_view("get-time") as view:
+        await check_opened(view, "Get Time App")
+        time = view.frame.locator("#server-time")
+        before = await time.inner_text()
+
+        async def is_changed() -> bool:
+            return await time.inner_text() != before
+
+        await view.frame.locator("#get-time-btn").click()
+        await eventually(is_changed)
+        for button in ("#send-message-btn", "#send-log-btn", "#open-link-btn"):
+            await view.frame.locator(button).click()
+        kinds = {"message", "log", "open-link"}
+        await eventually(lambda: kinds <= {one.kind for one in view.requests})
         tried = Tried(app, view)
         first = datetime.fromisoformat((await tried.model("get-time"))["time"])
         second = datetime.fromisoformat((await tried.server("get-time"))["structuredContent"]["time"])
@@ -219,6 +216,7 @@ async def test_every_debug_tool_works(folder: Path, tmp_path: Path) -> None:
         served(folder, "debug", tmp_path / "out", f"--log-file={log}") as app,
         app.open_view("debug-tool") as view,
     ):
+        await check_opened(view, "Debug App")
         tried = Tried(app, view)
         whole = ["application/json"]  # all of the answer, where it has no content
         for kind, types in (
@@ -286,12 +284,7 @@ async def test_every_pdf_tool_works(folder: Path, tmp_path: Path) -> None:
 
 async def test_csp_violation_stopping_pdf_in_claude_is_reported(folder: Path, tmp_path: Path) -> None:
     """Its worker may start there. The script that the worker imports may not, and meanwhile a spinner turns."""
-    (tmp_path / "a.pdf").write_bytes(BLANK)
-    path = str(tmp_path / "a.pdf")
-    async with (
-        served(folder, "pdf", tmp_path / "out", path) as app,
-        app.open_view("display_pdf", {"url": path}, host="claude") as view,
-    ):
+    async with pdf_view(folder, tmp_path, host="claude") as view:
         await is_blank(view.frame)
         assert "Loading the script 'data:text/javascript" in view.violations[0]
         assert 'directive: "script-src ' in view.violations[0] and view.model_context is None

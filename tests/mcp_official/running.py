@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _BASELINES = Path(__file__).parent
 _ROOT = Path(__file__).parents[2]
 _ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
 _TOKEN = "official-0123456789abcdef"
-_SECONDS = 180.0
+_SECONDS = 240.0
 #: What the inspector says of a tool of ours whose schema some models cannot read.
 _OURS = re.compile(rf'tool "({"|".join(FIXED_TOOLS)})"')
 #: What the inspector gives on to a server that it starts; by itself it gives it nothing of ours.
@@ -38,7 +38,7 @@ async def conformance(node: Node, era: str, folder: Path) -> str:
     baseline = _BASELINES / f"baseline-{era}.yaml"
     options = ["--suite", "all", "--spec-version", era, "--expected-failures", str(baseline), "-o", str(folder / "out")]
     async with serve_app() as app, _bridge(folder, "--app", app) as url, proxied(url, _TOKEN) as proxy:
-        status, out, _ = await _run([*node.command("conformance"), "server", "--url", proxy, *options], folder)
+        status, out, _ = await run([*node.command("conformance"), "server", "--url", proxy, *options], folder)
     assert status == 0, out
     return out
 
@@ -65,7 +65,7 @@ async def _inspected(node: Node, folder: Path, server: Sequence[str], app: str, 
 
     async def ask(method: str, *options: str) -> Any:
         command = [*node.command("mcp-inspector"), "--cli", *server, "--method", method, *options]
-        status, out, errors = await _run(command, folder)
+        status, out, errors = await run(command, folder)
         assert status == 0, f"{method} {options}: {errors}{out}"
         assert not _OURS.search(errors), errors
         lines.append(f"{method} {' '.join(options)}: {len(out)} characters")
@@ -94,29 +94,31 @@ async def _inspected(node: Node, folder: Path, server: Sequence[str], app: str, 
     return lines
 
 
-@asynccontextmanager
-async def _bridge(folder: Path, *options: str) -> AsyncIterator[str]:
+def _bridge(folder: Path, *options: str) -> AbstractAsyncContextManager[str]:
     """The address of ``abp mcp --http``."""
+    return serving([*_ABP, "--http", "127.0.0.1:0", *options], _environment(folder, ABP_MCP_TOKEN=_TOKEN))
+
+
+@asynccontextmanager
+async def serving(command: Sequence[str], environment: Mapping[str, str]) -> AsyncIterator[str]:
+    """The address at which a process says that it is serving. It ends with the block."""
     process = await asyncio.create_subprocess_exec(
-        *_ABP,
-        "--http",
-        "127.0.0.1:0",
-        *options,
-        env=_environment(folder, ABP_MCP_TOKEN=_TOKEN),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        *command, env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr
     try:
-        line = (await asyncio.wait_for(process.stderr.readline(), _SECONDS)).decode()
-        assert "serving at" in line, line
+        async with asyncio.timeout(_SECONDS):
+            while "serving at" not in (line := (await process.stderr.readline()).decode()):
+                assert line, "it has ended"
+        reading = asyncio.ensure_future(process.stderr.read())
         yield line.split()[-1]
+        reading.cancel()
     finally:
         process.terminate()
-        await process.communicate()
+        await process.wait()
 
 
-async def _run(command: Sequence[str], folder: Path) -> tuple[int, str, str]:
+async def run(command: Sequence[str], folder: Path) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
