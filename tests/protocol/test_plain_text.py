@@ -62,13 +62,10 @@ def test_schema_texts_are_sanitized_or_schema_is_dropped() -> None:
         assert plain_schema({"type": "object", **value}) is None
 
 
-def test_similar_names_returns_three_by_default() -> None:
+def test_three_similar_names_are_of_60_percent_of_200_characters() -> None:
     known = ["export.pdg", "export.pdf2", "EXPORT.PDF", "export.pd"]
     assert similar_names("Export.pdf", known) == ["EXPORT.PDF", "export.pdf2", "export.pd"]
     assert similar_names("Export.pdf", known, max_names=1) == ["EXPORT.PDF"]
-
-
-def test_similar_names_compares_200_characters_and_needs_60_percent() -> None:
     name = "".join(chr(0x4E00 + n) for n in range(300))
     alike, less = name[:87] + "-", name[:86] + "-"  # 2 * 87 of 88 + 200 characters, and 2 * 86 of 87 + 200
     assert similar_names(name, [alike]) == [alike] and similar_names(name, [less]) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, strategies as st
 
 from tests.support.rows import each_row
 from transports._internal.redaction import REDACTED, Redactor
@@ -21,12 +20,6 @@ _SECRET_NAMES = (
     *(r"pass\u0077ord", r"pass\x77ord", "pass&#119;ord", "pass%252577ord"),
     *("pwd", "userPwd", "pin", "PIN", "card_pin", "cardPin", "otp", "sessionId", "Mcp-Session-Id", "cvv"),
 )
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["a", "token", "auth", "password", "url"]), inner),
-)
-
-
 _JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0"
 
 
@@ -60,6 +53,7 @@ _JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0"
 )
 def test_secrets_in_text_are_redacted(text: str, left: str) -> None:
     assert Redactor().redact_text(text) == left
+    assert Redactor().redact_text(left) == left
 
 
 _PART = "--B\r\nContent-Disposition: form-data; {}\r\n\r\n{}\r\n--B--\r\n"
@@ -105,7 +99,7 @@ def test_secret_fields_are_redacted_and_keep_shape() -> None:
         "headers": [{"name": "Authorization", "value": "abc"}, {"name": "Accept", "value": "a/b"}],
         "pairs": [["cookie", "a"], ["accept", "a/b"]],
     }
-    assert Redactor().redact_tree(given_) == {
+    left = {
         **given_,
         "clientSecret": REDACTED,
         "api-key": REDACTED,
@@ -116,12 +110,8 @@ def test_secret_fields_are_redacted_and_keep_shape() -> None:
         "headers": [{"name": "Authorization", "value": REDACTED}, {"name": "Accept", "value": "a/b"}],
         "pairs": [["cookie", REDACTED], ["accept", "a/b"]],
     }
-
-
-@given(JSON)
-def test_redaction_is_idempotent(tree: object) -> None:
-    once = Redactor().redact_tree(tree)
-    assert Redactor().redact_tree(once) == once
+    assert Redactor().redact_tree(given_) == left
+    assert Redactor().redact_tree(left) == left
 
 
 @each_row(

@@ -6,20 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 
 from tests.support.rows import each_row
 from transports.errors import UsageError
 from transports.protocol._find_content import Found
 from transports.protocol._params import prepare_params, set_path
 from transports.protocol.binary import BinaryData, LocalFile
-
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=12,
-)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -46,11 +38,14 @@ def test_prepare_params_finds_files_and_binary_data_anywhere(tmp_path: Path) -> 
 class TestDescriptor:
     """docs/protocol.md 9.13: ``{content, mimeType}`` is one binary."""
 
-    def test_descriptor_around_bytes_becomes_binary_data(self) -> None:
+    def test_descriptor_around_bytes_or_binary_data_becomes_binary_data(self) -> None:
         given_params = {"image": {"content": b"abc", "mimeType": "image/x", "filename": "a.x", "size": 99, "alt": "A"}}
         prepared, found = prepare_params(given_params)
         expected = BinaryData(b"abc", "image/x", 3, "a.x", {"alt": "A"})
         assert prepared == {"image": expected} and found == [Found(("image",), expected)]
+        data = BinaryData(b"x", "text/x", 1, "x", {"a": 1, "b": 1})
+        (around,) = prepare_params({"content": data, "mimeType": "text/y", "b": 2})[1]
+        assert around.binary == BinaryData(b"x", "text/y", 1, "x", {"a": 1, "b": 2})
 
     def test_descriptor_around_file_keeps_its_name_by_default(self, tmp_path: Path) -> None:
         path = tmp_path / "a.gif"
@@ -60,11 +55,6 @@ class TestDescriptor:
         )[1]
         assert own.binary == BinaryData(LocalFile(path), "image/x", 6, "a.gif")
         assert told.binary == BinaryData(LocalFile(path), "image/x", 6, "b")
-
-    def test_descriptor_around_binary_data_overrides_its_fields(self) -> None:
-        data = BinaryData(b"x", "text/x", 1, "x", {"a": 1, "b": 1})
-        (found,) = prepare_params({"content": data, "mimeType": "text/y", "b": 2})[1]
-        assert found.binary == BinaryData(b"x", "text/y", 1, "x", {"a": 1, "b": 2})
 
     def test_descriptor_needs_mime_type_and_binary_content(self) -> None:
         base64_text = {"content": "YWJj", "mimeType": "image/x", "encoding": "base64"}
