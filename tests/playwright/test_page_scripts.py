@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeAlias
 
 import pytest
 
-from tests.support.page_scripts import NATIVES, SCRIPTS, problems_of, taken_from_natives
+from tests.support.page_scripts import SCRIPTS, problems_of
 from transports import Browser
 
 pytestmark = pytest.mark.browser
@@ -27,18 +26,14 @@ _MEMBERS = """() => {
 }"""
 
 
-Seen: TypeAlias = tuple[frozenset[str], set[str]]
-
-
 @pytest.fixture(scope="module")
-def seen() -> Seen:
-    """The members of natives, and the names of what natives.js saves, in a real page."""
+def members() -> frozenset[str]:
+    """The members of natives in a real page."""
 
-    async def look() -> Seen:
+    async def look() -> frozenset[str]:
         async with Browser() as browser:
             page = await (await browser.playwright.new_context()).new_page()
-            saved = await page.evaluate(f"() => Object.keys(({NATIVES.read_text(encoding='utf-8')})(false))")
-            return frozenset(await page.evaluate(_MEMBERS)), set(saved)
+            return frozenset(await page.evaluate(_MEMBERS))
 
     return asyncio.run(look())
 
@@ -66,16 +61,11 @@ _PLANTED = {
 }
 
 
-def test_page_scripts_use_no_replaceable_builtins(seen: Seen) -> None:
-    problems = [problem for path in SCRIPTS for problem in problems_of(path.name, path.read_text("utf-8"), seen[0])]
+def test_page_scripts_use_no_replaceable_builtins(members: frozenset[str]) -> None:
+    problems = [problem for path in SCRIPTS for problem in problems_of(path.name, path.read_text("utf-8"), members)]
     assert [str(problem) for problem in problems] == []
     for planted, reason in _PLANTED.items():
         script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; const a = {{}}; {planted} }}"
         if "; } ()" not in planted:
             script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; return {planted}; }}"
-        assert reason in [problem.reason for problem in problems_of("codec.js", script, seen[0])], planted
-
-
-def test_saved_natives_match_used_natives(seen: Seen) -> None:
-    used = set().union(*(taken_from_natives(path.read_text(encoding="utf-8")) for path in SCRIPTS))
-    assert seen[1] == used
+        assert reason in [problem.reason for problem in problems_of("codec.js", script, members)], planted

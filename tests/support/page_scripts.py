@@ -298,23 +298,6 @@ def problems_of(name: str, script: str, members: frozenset[str]) -> list[Problem
     return problems
 
 
-def taken_from_natives(script: str) -> set[str]:
-    """Return the natives that a script takes."""
-    names: set[str] = set()
-    for node in _walk(_parse(script)):
-        if node.type == "variable_declarator" and (pattern := node.child_by_field_name("name")) is not None:
-            value = _text(node.child_by_field_name("value"))
-            if pattern.type == "object_pattern" and value in (
-                "natives",
-                "makeNatives(late)",
-                "makeNatives(config.late)",
-            ):
-                names |= {_text(child) for child in pattern.named_children}
-        if node.type == "member_expression" and _text(node.child_by_field_name("object")) == "natives":
-            names.add(_text(node.child_by_field_name("property")))
-    return names
-
-
 def _constant(name: str) -> Node:
     for node in _walk(_parse(NATIVES.read_text(encoding="utf-8"))):
         if node.type == "variable_declarator" and _text(node.child_by_field_name("name")) == name:
