@@ -143,7 +143,12 @@ async def test_call_outliving_its_timeout_is_forgotten_when_it_ends(
     assert caplog.records == []
 
 
-async def test_a_late_elicitation_response_is_ignored(transport: MemoryTransport) -> None:
+async def test_only_the_first_elicitation_response_in_time_counts(transport: MemoryTransport) -> None:
+    calling = asyncio.ensure_future(ask(transport, request("elicit")))
+    asked = await anext(transport.events())
+    for n in (1, 2):
+        await transport.notify(Message("elicitation/response", {"n": n}, id=asked.id))
+    assert (await calling)["data"] == {"n": 1}
     calling = asyncio.ensure_future(ask(transport, request("elicit", "5")))
     asked = await anext(transport.events())
     await ask(transport, Message("capabilities/cancel", {"callId": "5"}))
@@ -152,14 +157,6 @@ async def test_a_late_elicitation_response_is_ignored(transport: MemoryTransport
     assert await calling == {"success": False, "cancelled": True}
     await transport.notify(Message("elicitation/response", {"success": True}, id=asked.id))
     await transport.notify(Message("elicitation/response", {"success": True}))
-
-
-async def test_only_the_first_elicitation_response_counts(transport: MemoryTransport) -> None:
-    calling = asyncio.ensure_future(ask(transport, request("elicit")))
-    asked = await anext(transport.events())
-    for n in (1, 2):
-        await transport.notify(Message("elicitation/response", {"n": n}, id=asked.id))
-    assert (await calling)["data"] == {"n": 1}
 
 
 async def test_closing_waits_for_handlers() -> None:
