@@ -209,8 +209,9 @@ def test_full_capability_is_parsed_and_only_its_name_is_required() -> None:
     assert parse(Capability, {"name": "a", "requirements": ["log in"]}, "it").requirements[0].description == "log in"
     assert listed.deprecation_message == "use export.png" and listed.alternatives == ["export.png"]
     empty = dict.fromkeys(("description", "inputSchema", "available", "requirements", "deprecated", "alternatives"))
-    for bare in ("export.pdf", {"name": "export.pdf"}, {"name": "export.pdf", **empty, "outputSchema": []}):
-        assert parse(Capability, bare, "a capability") == Capability(name="export.pdf")
+    bare: list[object] = ["export.pdf", {"name": "export.pdf"}, {"name": "export.pdf", **empty, "outputSchema": []}]
+    for payload in bare:
+        assert parse(Capability, payload, "a capability") == Capability(name="export.pdf")
     assert Capability(name="export.pdf").available is True
 
 

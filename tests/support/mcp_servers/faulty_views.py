@@ -75,39 +75,25 @@ def document(faults: set[str]) -> str:
 
 def tool(end: str) -> dict[str, Any]:
     address = address_of(end)
-    ui: Any = {"resourceUri": address}
-    meta: dict[str, Any] = {"ui": ui}
-    match one_of(end):
-        case "the tool names https://":
-            ui["resourceUri"] = f"https://planted.example/view{end}.html"
-        case "the older key alone":
-            meta = {"ui/resourceUri": address}
-        case "the key of ChatGPT alone":
-            meta = {"openai/outputTemplate": address}
-        case "both keys":
-            meta["ui/resourceUri"] = address
-        case "metadata of the tool is a text":
-            meta["ui"] = address
-        case "resourceUri is a number":
-            ui["resourceUri"] = 1
-        case "visibility is a text":
-            ui["visibility"] = "model"
-        case "a policy at the tool":
-            ui["csp"] = {"connectDomains": []}
-        case "resourceURI":
-            meta = {"ui": {"resourceURI": address}}
-        case "resource_uri beside visibility":
-            meta = {"ui": {"resource_uri": address, "visibility": ["model"]}}
-        case "ui/resourceuri":
-            meta = {"ui/resourceuri": address}
-        case "the address at another key":
-            meta = {"planted": {"view": address}}
-        case "visibilty":
-            ui["visibilty"] = ["app"]
-        case "no view":
-            meta = {"ui": {"visibility": ["model"]}, "planted": {"sourceUrl": "https://planted.example/"}}
-        case "visible to users":
-            ui["visibility"] = ["model", "app", "user"]
+    good = {"resourceUri": address}
+    faulty: dict[str, dict[str, Any]] = {
+        "the tool names https://": {"ui": {"resourceUri": f"https://planted.example/view{end}.html"}},
+        "the older key alone": {"ui/resourceUri": address},
+        "the key of ChatGPT alone": {"openai/outputTemplate": address},
+        "both keys": {"ui": good, "ui/resourceUri": address},
+        "metadata of the tool is a text": {"ui": address},
+        "resourceUri is a number": {"ui": {"resourceUri": 1}},
+        "visibility is a text": {"ui": {**good, "visibility": "model"}},
+        "a policy at the tool": {"ui": {**good, "csp": {"connectDomains": []}}},
+        "resourceURI": {"ui": {"resourceURI": address}},
+        "resource_uri beside visibility": {"ui": {"resource_uri": address, "visibility": ["model"]}},
+        "ui/resourceuri": {"ui/resourceuri": address},
+        "the address at another key": {"planted": {"view": address}},
+        "visibilty": {"ui": {**good, "visibilty": ["app"]}},
+        "no view": {"ui": {"visibility": ["model"]}, "planted": {"sourceUrl": "https://planted.example/"}},
+        "visible to users": {"ui": {**good, "visibility": ["model", "app", "user"]}},
+    }
+    meta = faulty.get(one_of(end), {"ui": good})
     return {"name": f"show{end}", "description": "Show it", "inputSchema": {"type": "object"}, "_meta": meta}
 
 
@@ -157,27 +143,23 @@ def resources(end: str) -> list[dict[str, Any]]:
 
 
 def read(end: str) -> dict[str, Any] | None:
-    address = address_of(end)
-    content: dict[str, Any] = {"uri": address, "mimeType": TYPE, "text": document(VIEWS[end])}
-    match one_of(end):
-        case "no such resource":
-            return None
-        case "the type is text/html":
-            content["mimeType"] = "text/html"
-        case "a space in the type":
-            content["mimeType"] = "text/html; profile=mcp-app"
-        case "neither text nor blob":
-            del content["text"]
-        case "as a blob":
-            content["blob"] = base64.b64encode(content.pop("text").encode()).decode()
-        case "JSON instead of HTML":
-            content["text"] = '{"html": true}'
-        case "an empty text":
-            content["text"] = ""
-        case "a blob that is not base64":
-            content = {"uri": address, "mimeType": TYPE, "blob": "%%%"}
-        case "no contents":
-            return {"contents": []}
+    html = document(VIEWS[end])
+    #: What is different; ``None`` is left out.
+    faulty: dict[str, dict[str, str | None]] = {
+        "the type is text/html": {"mimeType": "text/html"},
+        "a space in the type": {"mimeType": "text/html; profile=mcp-app"},
+        "neither text nor blob": {"text": None},
+        "as a blob": {"text": None, "blob": base64.b64encode(html.encode()).decode()},
+        "JSON instead of HTML": {"text": '{"html": true}'},
+        "an empty text": {"text": ""},
+        "a blob that is not base64": {"text": None, "blob": "%%%"},
+    }
+    if one_of(end) == "no such resource":
+        return None
+    if one_of(end) == "no contents":
+        return {"contents": []}
+    whole = {"uri": address_of(end), "mimeType": TYPE, "text": html} | faulty.get(one_of(end), {})
+    content: dict[str, Any] = {key: value for key, value in whole.items() if value is not None}
     if (meta := metadata(end)) is not None:
         content["_meta"] = meta
     return {"contents": [content]}
