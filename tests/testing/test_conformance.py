@@ -336,6 +336,16 @@ def test_generated_binary_parameters_are_small_files() -> None:
         schema_of(a={"$ref": "https://example.org/schema"}),
         {**schema_of(a={"$ref": "#"})},
         schema_of(a={"type": "array", "uniqueItems": True, "minItems": 2}),
+        schema_of(a={"type": "array", "minItems": 10**9}),
+        schema_of(a={"type": "string", "minLength": 10**9}),
+        {
+            **schema_of(a={"$ref": "#/$defs/0"}),
+            "$defs": {
+                f"{level}": schema_of(**{key: {"$ref": f"#/$defs/{level + 1}"} for key in "abcdefghij"})
+                for level in range(5)
+            }
+            | {"5": {}},
+        },
         {**OBJECT, "examples": [{"a": 1}], "required": ["b"]},
     ],
 )

@@ -117,6 +117,8 @@ def _suggested_values(schema: Mapping[str, object]) -> list[object]:
 class _Sampler:
     def __init__(self, root: Mapping[str, object]) -> None:
         self._root = root
+        # An app may ask for a list of any length, and references within references multiply.
+        self._values_left = 1000
 
     def sample(self, schema: object, hint: str, depth: int = 0) -> object:
         """``schema`` is a part of the root at ``depth``. ``hint`` is the name of the property, for naming files."""
@@ -124,6 +126,9 @@ class _Sampler:
             raise CannotGenerate("its inputSchema allows no value")
         if depth > 12:
             raise CannotGenerate("its inputSchema is nested too deeply")
+        if self._values_left == 0:
+            raise CannotGenerate("its inputSchema requires too many values; give `examples`")
+        self._values_left -= 1
         if not isinstance(schema, Mapping):
             return _TEXT
 
@@ -180,9 +185,8 @@ class _Sampler:
     def _sample_array(self, schema: Mapping[str, Any], hint: str, depth: int) -> object:
         if schema.get("maxItems") == 0:
             return []
-        item = self.sample(schema.get("items", {}), hint, depth + 1)
         length = max(int(schema.get("minItems", 1)), 1)
-        return [copy.deepcopy(item) for _ in range(length)]
+        return [self.sample(schema.get("items", {}), hint, depth + 1) for _ in range(length)]
 
 
 def _without_keyword(schema: Mapping[str, object], keyword: str) -> Mapping[str, object]:
@@ -241,6 +245,8 @@ def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
 def _sample_text(schema: Mapping[str, Any]) -> str:
     shortest = schema.get("minLength", 0)
     longest = schema.get("maxLength", math.inf)
+    if shortest > 10_000:
+        raise CannotGenerate("its inputSchema requires a text that is too long; give `examples`")
     text_of_format = _FORMATS.get(schema.get("format", ""))
     if text_of_format is not None:
         candidates = [text_of_format]
