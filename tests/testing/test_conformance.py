@@ -30,7 +30,15 @@ from transports.protocol._strict_json import members_of
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, VIEW_CHECKS, Outcome
 from transports.testing.conformance._client import ContentMeter
-from transports.testing.conformance._evidence import ContentItem, Evidence, Exchange, FaultyCall, Trial
+from transports.testing.conformance._evidence import (
+    Cancellation,
+    ContentItem,
+    Evidence,
+    Exchange,
+    FaultyCall,
+    ServerViews,
+    Trial,
+)
 from transports.testing.conformance._gather import _long_calls
 from transports.testing.conformance._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
@@ -89,6 +97,74 @@ def test_error_without_retryable_is_a_finding_quoting_it() -> None:
     evidence.trials[0].call = Exchange({"success": False, "error": error})
     said = "the app threw 'no' [OPERATION_FAILED]: it does not say retryable: true or false"
     assert findings("errors.shape", evidence) == (f"make: {said}",)
+
+
+CANCELLED, NOT_CANCELLED = Exchange({"cancelled": True}), Exchange({"cancelled": False})
+DONE = Exchange({"success": True})
+
+
+@each_row(
+    ("cancellation", "running", "again"),
+    [
+        (Cancellation("make", CANCELLED, CANCELLED, CANCELLED, ran_on=0.1), (), ()),
+        (
+            Cancellation("make", CANCELLED, NOT_CANCELLED, DONE, ran_on=0.1),
+            ("make: the cancelled call answered {'success': True}",),
+            ("make: the second time it answered {'cancelled': False}",),
+        ),
+        (
+            Cancellation("make", NOT_CANCELLED, NOT_CANCELLED, CANCELLED, ran_on=0.1),
+            ("make: cancelling it while it ran: {'cancelled': False}",),
+            (),
+        ),
+        # It may have ended by itself before the cancel.
+        (Cancellation("make", NOT_CANCELLED, NOT_CANCELLED, DONE, ran_on=0.1), (), ()),
+        (
+            Cancellation("make", NOT_CANCELLED, NOT_CANCELLED, DONE, ran_on=2.0),
+            ("make: cancelling it while it ran: {'cancelled': False}",),
+            (),
+        ),
+    ],
+)
+def test_refused_or_ineffective_cancel_is_a_finding(
+    cancellation: Cancellation, running: tuple[str, ...], again: tuple[str, ...]
+) -> None:
+    evidence = Evidence("memory:", "page", 1.0, cancellations=[cancellation])
+    assert findings("cancel.running", evidence) == running
+    assert findings("cancel.again", evidence) == again
+
+
+@each_row(
+    ("seconds", "success", "finding"),
+    [
+        (1.2, True, ()),
+        (1.5, False, ()),
+        (1.5, True, ("make: given 1 s, it answered after 1.50 s as if in time",)),
+    ],
+)
+def test_late_success_is_a_finding(seconds: float, success: bool, finding: tuple[str, ...]) -> None:
+    evidence = evidence_of(None)
+    evidence.trials[0].call = Exchange({"success": success}, seconds=seconds)
+    assert findings("answers.timeout", evidence) == finding
+
+
+@each_row(
+    ("content", "finding"),
+    [
+        ([], ("board answered no content",)),
+        ([{"type": "text", "text": " "}], ("board answered empty texts alone",)),
+        ([{"type": "text", "text": "a board"}], ()),
+        ([{"type": "image", "data": "", "mimeType": "image/png"}], ()),
+    ],
+)
+def test_tool_with_view_needs_content_for_other_hosts(content: list[object], finding: tuple[str, ...]) -> None:
+    tool = {"_meta": {"ui": {"resourceUri": "ui://board"}}}
+    views = ServerViews(tools={"board": tool}, results={"board": {"content": content}})
+    outcome = next(check for check in VIEW_CHECKS if check.id == "APP-010").outcome(
+        Evidence("memory:", "mcp", 1.0, views=views)
+    )
+    assert outcome.status == ("warning" if finding else "passed")
+    assert outcome.findings == finding
 
 
 def test_conformance_does_not_repeat_call_that_broke_connection() -> None:

@@ -47,12 +47,16 @@ def test_view_tools_are_called_in_order_with_their_params(abp: CommandLine, tmp_
 
 
 @pytest.mark.browser
-def test_cli_view_prints_summary_and_passes_theme(abp: CommandLine, views: str) -> None:
-    ran = abp("view", views, "told", "--theme", "dark", "--locale", "de-DE", "--csp", "loose", "--call", "picture")
+def test_cli_view_prints_summary_passes_theme_and_is_recorded(abp: CommandLine, tmp_path: Path, views: str) -> None:
+    recording = tmp_path / "view.jsonl"
+    options = ("told", "--theme", "dark", "--locale", "de-DE", "--csp", "loose", "--call", "picture")
+    ran = abp("view", views, *options, "--record", recording)
     assert ran.status == 0 and "view: Board 3.1 (ui://views/told.html)\n" in ran.out
     assert "\ntools:\n  echo\n" in ran.out and "\npicture\nFile saved: " in ran.out
     (log,) = [line for line in ran.out.splitlines() if line.startswith("  log  ")]
     assert '"theme": "dark"' in log
+    replayed = abp("view", f"replay:{recording}", *options)
+    assert replayed.status == 0 and "view: Board 3.1 (ui://views/told.html)\n" in replayed.out
 
 
 @pytest.mark.slow

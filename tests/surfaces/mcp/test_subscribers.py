@@ -47,6 +47,14 @@ async def test_subscribed_artifact_is_announced_on_removal_and_restore(serve: Se
             await notifications.until(uri)
 
 
+@newer_era
+async def test_files_of_detached_call_are_announced(serve: Serve, era: str) -> None:
+    notifications = ResourceNotifications()
+    async with serve(message_handler=notifications.message) as client, notifications.subscribed(client, era):
+        await called(client, "abp_call", capability="text.shout", params={"text": "hi"}, detach=True)
+        await notifications.until("list")
+
+
 @pytest.mark.requirement("R2-5.7d")
 @pytest.mark.parametrize("era", ["legacy"])
 async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Connections that send half a request, one byte after another, or nothing."""
 
+import errno
+import os
 from contextlib import AsyncExitStack, suppress
 
 import pytest
@@ -12,6 +14,19 @@ from transports.surfaces.shared import _listening as connections
 from transports.surfaces.web._access import Limits
 
 _LIMIT, _HALF_SENT = 8, 30
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.EADDRINUSE, "port 80 is taken; end the program that listens there, or name another port with --port"),
+        (errno.EACCES, "port 80 may not be used by this user; name another port with --port"),
+        (errno.EADDRNOTAVAIL, "Cannot assign requested address; name an address of this machine"),
+    ],
+)
+def test_refused_address_is_explained(number: int, reason: str) -> None:
+    error = connections.cannot_listen("10.0.0.1", 80, OSError(number, os.strerror(number)), "--port")
+    assert error.message.startswith(f"cannot listen on 10.0.0.1:80: {reason}")
 
 
 @pytest.mark.fault(49)
