@@ -1,7 +1,7 @@
 """Mutation testing: ``python -m tests.support.mutation [ROOM …]`` (``make mutate``).
 
-The code is changed in one place, and the tests that reach the place run until one fails. A change that no test notices
-is a gap in the tests, or makes no difference. docs/mutation.md has the results.
+The code of the last commit is changed in one place, and the tests that reach the place run until one fails. A change
+that no test notices is a gap in the tests, or makes no difference. docs/mutation.md has the results.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -31,15 +32,8 @@ from coverage import CoverageData
 from .mutation_plugin import CHOSEN, SECONDS
 
 _ROOT = Path(__file__).parents[2]
-_COPIED = (
-    *("transports", "webapp_fixture", "tests", "docs", "examples", "release", "requirements", ".github"),
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "VERSIONING.md", "LICENSE", "CITATION.cff"),
-    *("Makefile", "hatch_build.py", "pyproject.toml", "zensical.toml"),
-)
-#: The copies, the coverage and the times of the tests.
-_FOLDER = Path(".mutate")
-#: What these read of the repository is not in a copy.
-_IGNORED = ("--ignore", "tests/test_citations.py", "--ignore", "tests/test_site.py")
+#: The clones, the coverage and the times of the tests.
+_FOLDER = _ROOT / ".mutate"
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "tests.support.mutation_plugin", "-p", "no:cacheprovider")
 #: Seconds of a test too short to be listed, and of what surrounds each test.
 _OVERHEAD = 0.02
@@ -120,32 +114,33 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=3, help="mutants at once (%(default)s)")
     options = parser.parse_args()
 
-    mutants = [mutant for file in sorted(_ROOT.glob("transports/**/*.py")) for mutant in _list_mutants(file)]
+    clones = [_clone_last_commit(_FOLDER / f"{number}") for number in range(options.jobs)]
+    mutants = _list_mutants(clones[0])
     rooms = sorted({mutant.room for mutant in mutants})
     if unknown := set(options.rooms) - {*rooms}:
         parser.error(f"unknown room {', '.join(sorted(unknown))}; there are {', '.join(rooms)}")
 
-    copies: SimpleQueue[Path] = SimpleQueue()
-    for number in range(options.jobs):
-        copies.put(_copy_sources(_FOLDER.absolute() / f"{number}"))
     print("running the tests once, to learn which reach what …", flush=True)
-    reached = _run_with_coverage(_FOLDER.absolute() / "0")
+    reached = _run_with_coverage(clones[0])
+    idle: SimpleQueue[Path] = SimpleQueue()
+    for clone in clones:
+        idle.put(clone)
 
     def outcome(mutant: Mutant) -> str:
         tests = reached.tests_for(mutant, options.seconds)
         if not tests:
             return "no test reaches"
-        folder = copies.get()
+        folder = idle.get()
         try:
             return "survived" if _passes(folder, mutant, tests, reached.expected_seconds(tests)) else "killed"
         finally:
-            copies.put(folder)
+            idle.put(folder)
 
     with ThreadPoolExecutor(options.jobs) as threads:
         for room in options.rooms or rooms:
             in_room = [mutant for mutant in mutants if mutant.room == room]
             random.Random(options.seed).shuffle(in_room)
-            tried = list(itertools.islice(filter(_compiles, in_room), options.sample))
+            tried = list(itertools.islice(filter(partial(_compiles, clones[0]), in_room), options.sample))
             outcomes = list(threads.map(outcome, tried))
             killed, unreached = (Counter(outcomes)[name] for name in ("killed", "no test reaches"))
             print(f"\n{room}: {killed} of {len(tried)} killed ({killed / len(tried):.0%}), {unreached} not reached")
@@ -155,15 +150,9 @@ def main() -> int:
     return 0
 
 
-def _copy_sources(folder: Path) -> Path:
+def _clone_last_commit(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for name in _COPIED:
-        source = _ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, folder / name)
+    subprocess.run(("git", "clone", "--quiet", _ROOT, folder), check=True)
     return folder
 
 
@@ -172,8 +161,9 @@ def _environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def _run_with_coverage(folder: Path) -> Reached:
-    data_file, seconds_file = _FOLDER.absolute() / "coverage", _FOLDER.absolute() / "seconds.json"
-    command = (*_PYTEST, *_IGNORED, "-n", "5", "--dist", "worksteal", "--cov", "--cov-context=test", "--cov-report=")
+    data_file = _FOLDER / "coverage"
+    seconds_file = _FOLDER / "seconds.json"
+    command = (*_PYTEST, "-n", "5", "--dist", "worksteal", "--cov", "--cov-context=test", "--cov-report=")
     environment = _environment(folder, COVERAGE_FILE=str(data_file), **{SECONDS: str(seconds_file)})
     finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if finished.returncode:
@@ -224,9 +214,9 @@ def _end_tree(pid: int) -> None:
             process.kill()
 
 
-def _compiles(mutant: Mutant) -> bool:
+def _compiles(folder: Path, mutant: Mutant) -> bool:
     try:
-        compile(mutant.change((_ROOT / mutant.file).read_bytes()), mutant.file, "exec")
+        compile(mutant.change((folder / mutant.file).read_bytes()), mutant.file, "exec")
     except SyntaxError:
         return False
     return True
@@ -235,7 +225,12 @@ def _compiles(mutant: Mutant) -> bool:
 # --- mutants ----------------------------------------------------------------------------------------------------------
 
 
-def _list_mutants(file: Path) -> Iterator[Mutant]:
+def _list_mutants(folder: Path) -> list[Mutant]:
+    files = sorted(folder.glob("transports/**/*.py"))
+    return [mutant for file in files for mutant in _mutants_of(file, str(file.relative_to(folder)))]
+
+
+def _mutants_of(file: Path, name: str) -> Iterator[Mutant]:
     source = file.read_bytes()
     starts = [0]
     for line in source.splitlines(keepends=True):
@@ -246,7 +241,7 @@ def _list_mutants(file: Path) -> Iterator[Mutant]:
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
         lines = range(node.lineno, node.end_lineno + 1)
-        yield Mutant(str(file.relative_to(_ROOT)), lines, start, end, source[start:end].decode(), new)
+        yield Mutant(name, lines, start, end, source[start:end].decode(), new)
 
 
 def _changes(node: ast.AST, in_function: bool) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
