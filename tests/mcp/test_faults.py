@@ -222,44 +222,21 @@ async def test_close_ends_server_still_terminating_after_failed_restart(
 ) -> None:
     monkeypatch.setattr(stdio, "GRACE", 0.3)
     before = descendants()
-    async with connect(f"{target('dying')} {tmp_path}", store="memory:") as app:
-        assert app.info.name == "dying"
-        (first,) = [pid for pid in descendants() - before if "dying.py" in str(psutil.Process(pid).cmdline())]
+    async with connect(f"{target('rude')} dying {tmp_path}", store="memory:") as app:
+        assert app.info.name == "rude"
+        (first,) = [pid for pid in descendants() - before if "rude.py" in str(psutil.Process(pid).cmdline())]
         psutil.Process(first).kill()
         while not (tmp_path / "terminated").exists():  # by the second one, which does not end of that
             await asyncio.sleep(0.01)
     assert descendants() <= before
 
 
-_ONCE = """
-import json, pathlib, sys
-ended = pathlib.Path(sys.argv[1])
-if ended.exists():
-    sys.exit("the database is locked")
-about = {"name": "once", "version": "1"}
-results = {
-    "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about},
-    "tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]},
-}
-for line in sys.stdin:
-    request = json.loads(line)
-    if request["method"] == "tools/call":
-        ended.touch()
-        sys.exit(1)
-    if "id" in request:
-        answer = {"error": {"code": -32601, "message": "unknown"}}
-        if request["method"] in results:
-            answer = {"result": results[request["method"]]}
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
-"""
-
-
 async def test_reason_why_server_does_not_start_again_is_said(tmp_path: Path) -> None:
-    async with connect(python(_ONCE, str(tmp_path / "ended")), store="memory:") as app:
-        with pytest.raises(Disconnected, match="ended with status 1"):
-            await app.call("go")
+    async with connect(f"{target('rude')} once {tmp_path}", store="memory:") as app:
+        with pytest.raises(Disconnected, match="ended with status 3"):
+            await app.call("dies")
         with pytest.raises(Disconnected, match=r"not back within 2 s: .* it said: the database is locked"):
-            await app.call("go", timeout=2)
+            await app.call("fine", timeout=2)
 
 
 async def test_server_inherits_proxies_and_certificates_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import base64
 import gzip
 import inspect
 import json
-import shlex
 import sys
 import time
 from collections import Counter
@@ -202,11 +201,13 @@ async def test_resource_is_kept_for_the_time_that_the_server_says(tmp_path: Path
         ({"prefix": "\x1b]0;npx server\x07"}, ["go"]),
         ({"strict": True}, ["go"]),
         ({"eager": True}, ["go"]),
+        ({"loose": True}, ["go"]),
     ],
     ids=ascii,
 )
 async def test_odd_handshake_is_understood(tmp_path: Path, said: Mapping[str, Any], tools: list[str]) -> None:
-    """Types other than objects, text before an answer on its line, and ``initialize`` wanted as the first message."""
+    """Types other than objects, text before an answer on its line, ``initialize`` wanted as the first message, ids that
+    are floats with a last answer that has no line end."""
     target = canned(tmp_path, results={"go": {"content": [WORDS]}}, **said)
     async with connect(target, store="memory:", timeout=20) as app:
         assert [*app.capabilities] == tools
@@ -225,29 +226,6 @@ async def test_invalid_handshake_error_names_field(tmp_path: Path, change: dict[
     with pytest.raises(ConnectFailed, match=place):
         async with connect(target, store="memory:", timeout=20):
             pass
-
-
-#: A server whose JSON library writes floats, and whose answer to a call has no line end.
-_LOOSE = """
-import json, sys
-results = json.loads(sys.argv[1])
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" not in request:
-        continue
-    answer = {"jsonrpc": "2.0", "id": float(request["id"])}
-    answer["result"] = results.get(request["method"], results["initialize"])
-    if request["method"] == "tools/call":
-        print(json.dumps(answer), end="", flush=True)
-        break
-    print(json.dumps(answer), flush=True)
-"""
-
-
-async def test_ids_may_be_floats_and_last_answer_may_have_no_line_end() -> None:
-    command = shlex.join([sys.executable, "-c", _LOOSE, json.dumps(RESULTS)])
-    async with connect(f"mcp+stdio:{command}", store="memory:", timeout=20) as app:
-        assert (await app.call("go")).data == {"content": [WORDS]}
 
 
 #: What a server does with a request: it gets the request, the message in it, and the usual answer to that.
@@ -904,20 +882,8 @@ async def test_server_that_cannot_be_started_says_what_to_correct(
     assert "my-secret" not in unstarted.value.message
 
 
-#: A server that refuses everything, and is silent when it is started again.
-_REFUSING = """
-import json, os, sys
-silent = os.path.exists("started")
-open("started", "w").close()
-for line in sys.stdin:
-    error = {"code": -32000, "message": "set API_KEY"}
-    if not silent:
-        print(json.dumps({"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}), flush=True)
-"""
-
-
 async def test_refusal_is_shown_if_second_start_takes_too_long(tmp_path: Path) -> None:
-    server = {"command": sys.executable, "args": ["-S", "-I", "-c", _REFUSING], "cwd": str(tmp_path)}
+    server = {"command": sys.executable, "args": ["-S", "-I", str(FOLDER / "rude.py"), "refusing", str(tmp_path)]}
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"a": server}}))
     with pytest.raises(ConnectFailed, match="a cannot be connected: set API_KEY"):

@@ -3,7 +3,8 @@
 
 A list in the place of a result or a document has those of successive requests. A text in the place of a result is
 written as it stands, so that it need not be JSON. ``prefix`` comes before each line. At a first message other than
-``initialize``, a server with ``strict`` ends, and one with ``eager`` refuses ``initialize`` from then on.
+``initialize``, a server with ``strict`` ends, and one with ``eager`` refuses ``initialize`` from then on. A server that
+is ``loose`` writes the ids of its answers as floats, and ends after its answer to a call, which has no line end.
 """
 
 import json
@@ -14,9 +15,10 @@ from typing import Any
 answers: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
 
 
-def send(identity: Any, result: Any) -> None:
+def send(identity: Any, result: Any, end: str = "\n") -> None:
     text = result if isinstance(result, str) else json.dumps(result)
-    line = f'{answers.get("prefix", "")}{{"jsonrpc": "2.0", "id": {json.dumps(identity)}, "result": {text}}}\n'
+    shown = float(identity) if answers.get("loose") else json.dumps(identity)
+    line = f'{answers.get("prefix", "")}{{"jsonrpc": "2.0", "id": {shown}, "result": {text}}}{end}'
     sys.stdout.buffer.write(line.encode())
     sys.stdout.buffer.flush()
 
@@ -45,7 +47,9 @@ for line in sys.stdin:
         send(request["id"], {"content": [], "structuredContent": {"answered": answered}})
     elif method == "tools/call":
         result = answers["results"][params["name"]]
-        send(request["id"], result.pop(0) if isinstance(result, list) else result)
+        send(request["id"], result.pop(0) if isinstance(result, list) else result, "" if "loose" in answers else "\n")
+        if "loose" in answers:
+            break
     elif method == "resources/list":
         send(request["id"], {"resources": answers.get("resources", []), "nextCursor": answers.get("cursor")})
     elif method == "resources/read":

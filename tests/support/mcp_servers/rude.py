@@ -1,10 +1,16 @@
-"""A server that breaks the rules, one way per tool. It speaks JSON-RPC by hand: no SDK would let it."""
+"""A server that breaks the rules, one way per tool. It speaks JSON-RPC by hand: no SDK would let it.
+
+Its first argument is a way to break more of them. Three are of a second start, and have a folder as the next argument:
+``once`` ends at once then; ``dying`` closes its stdout, is not ended by SIGTERM, and writes a file ``terminated`` into
+the folder at that; ``refusing`` refuses everything, and is silent then.
+"""
 
 import json
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 PDF = "JVBERi0xLjQK" + "QUJD" * 500
@@ -115,10 +121,23 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.fork() == 0:  # and so does its child, which holds its pipes
             time.sleep(600)
-    if mode == "mute":
-        time.sleep(600)
+    is_second = len(sys.argv) > 2 and (Path(sys.argv[2]) / "started").exists()
+    if len(sys.argv) > 2:
+        (Path(sys.argv[2]) / "started").touch()
+    if mode == "once" and is_second:
+        sys.exit("the database is locked")
+    if mode == "dying" and is_second:
+        signal.signal(signal.SIGTERM, lambda *_: (Path(sys.argv[2]) / "terminated").touch())
+        os.close(1)
+    if mode == "mute" or (mode in ("dying", "refusing") and is_second):
+        while True:
+            time.sleep(1)
     for line in sys.stdin:
         request = json.loads(line)
+        if mode == "refusing":
+            error = {"code": -32000, "message": "set API_KEY"}
+            write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}) + "\n")
+            continue
         match request.get("method"):
             case "initialize":
                 info = {"name": "rude", "version": "1"}
