@@ -211,6 +211,7 @@ async def nothing(params: Mapping[str, object], call: Call) -> object:
         (("page", "notification"), False, 1),
         (("notification", "page"), False, 1),
         (("page", "notification", "notification"), False, 2),
+        (("notification", "notification"), False, 2),
         (("page", "notification"), True, 2),
     ],
 )
