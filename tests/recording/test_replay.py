@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 import transports.sync
+from tests.support.apps import answering
 from tests.support.eventually import eventually
+from tests.support.raw_server import listening, reply, then
 from tests.support.rows import each_row
 from transports import (
     CallTimeout,
@@ -264,26 +264,13 @@ async def test_download_begun_again_is_recorded_once(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
-    requests: list[str] = []
-
-    async def cut_first(request: web.Request) -> web.StreamResponse:
-        requests.append(request.path)
-        response = web.StreamResponse(headers={"Content-Length": "70000"})
-        await response.prepare(request)
-        await response.write(b"a" * 70_000 if len(requests) > 1 else b"b" * 40_000)
-        return response
-
-    app = web.Application()
-    app.router.add_get("/a.bin", cut_first)
-    async with TestServer(app) as server:
-
-        async def export(params: Mapping[str, object], call: Call) -> object:
-            return {"downloadUrl": str(server.make_url("/a.bin")), "mimeType": "application/x-a"}
-
-        transport = MemoryTransport({"export": export})
+    cut_off = then(reply(b"b" * 40_000, "200 OK", 70_000))
+    async with listening(cut_off, reply(b"a" * 70_000)) as server:
+        answer = {"downloadUrl": f"{server.url}/a.bin", "mimeType": "application/x-a"}
+        transport = MemoryTransport({"export": answering(answer)})
         async with connect("memory:", transport=transport, record=file, store=tmp_path / "a") as session:
             await session.call("export")
-    assert len(requests) == 2
+    assert server.connects == 2
     async with connect(f"replay:{file}", store=tmp_path / "b") as session:
         ref = (await session.call("export")).artifact()
         assert await session.store.get(ref) == b"a" * 70_000
