@@ -486,16 +486,6 @@ async def test_answer_of_one_long_text_is_shown_like_a_field(text: str, store: L
     assert unlimited.for_agent()["data"] == "x" * 20_000
 
 
-@pytest.mark.requirement("R2-5.6c")
-async def test_outputs_beside_answer_are_shown_to_agent(store: LocalStore) -> None:
-    outputs = [BinaryData(PDF, "application/pdf")]
-    routed = await Router(store).route({"n": 1}, capability="print", outputs=outputs, warnings=["slow"])
-    seen = routed.for_agent()
-    assert seen["data"] == {"n": 1}
-    assert at(seen, "artifacts", "document", "sha256") == routed.artifacts["document"].sha256
-    assert seen["warnings"] == ["slow"]
-
-
 @pytest.mark.requirement("R2-7.4a")
 async def test_none_store_result_does_not_claim_saving() -> None:
     answer: Json = {"pdf_data": b64(PDF), "view_name": "Revenue"}

@@ -6,6 +6,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -120,6 +121,7 @@ async def test_full_disk_is_reported_for_each_binary(store: LocalStore, monkeypa
 # --- what comes beside an answer --------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.6c")
 @pytest.mark.parametrize(
     ("data", "places"),
     [
@@ -130,18 +132,26 @@ async def test_full_disk_is_reported_for_each_binary(store: LocalStore, monkeypa
         ({"captured": [PNG]}, ["captured.0", "captured.1", "captured.2", "captured.3"]),
     ],
 )
-async def test_captured_outputs_get_distinct_fields(store: LocalStore, data: object, places: list[str]) -> None:
+async def test_captured_outputs_get_distinct_fields_and_are_shown_to_agent(
+    store: LocalStore, data: object, places: list[str]
+) -> None:
     outputs = [BinaryData(PDF + bytes([n]), "application/pdf") for n in range(3)]
     assert len((await Router(NoneStore()).route({"n": 1}, capability="print", outputs=outputs * 44)).artifacts) == 132
-    routed = await Router(store).route(data, capability="print", outputs=outputs)
+    routed = await Router(store).route(data, capability="print", outputs=outputs, warnings=["slow"])
     assert list(routed.artifacts) == places
+    seen: Any = routed.for_agent()
+    assert seen["warnings"] == ["slow"]
+    assert [seen["artifacts"][place]["sha256"] for place in places[-3:]] == [
+        routed.artifacts[place].sha256 for place in places[-3:]
+    ]
     contents = [await store.get(ref.id) for ref in routed.artifacts.values()]
     assert contents[-3:] == [output.content for output in outputs]
     own = len(places) - 3
     assert routed.data == data if not own else "id" in json.dumps(routed.data)
     if isinstance(data, dict) and not own:
         assert routed.metadata == data
-        assert routed.summary(max_chars=5000).endswith(f"Metadata: {json.dumps(data, separators=(',', ':'))}")
+        told = json.dumps(data, separators=(",", ":"))
+        assert routed.summary(max_chars=5000).endswith(f"Metadata: {told}\nWarning: slow")
 
 
 async def test_failed_output_does_not_change_answer(store: LocalStore) -> None:

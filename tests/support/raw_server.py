@@ -232,11 +232,10 @@ class Dns(AbstractResolver):
         pass
 
 
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test"
+def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate of this machine, which signs itself, and its key."""
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
+    command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name}"
     try:
         subprocess.run(
             [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-out", cert, "-keyout", key],
@@ -246,6 +245,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     except (OSError, subprocess.CalledProcessError):
         missing("the openssl program", "it makes the certificate")
     return cert, key
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make_certificate(tmp_path_factory.mktemp("tls"), "test")
 
 
 @pytest.fixture

@@ -194,15 +194,6 @@ async def test_message_handler_error_stops_reading_and_reaches_reader() -> None:
         await peer.read()
 
 
-async def test_rejected_handshake_body_is_left_to_library() -> None:
-    peer = Peer()
-    peer.response()
-    body = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 100000\r\n\r\n" + bytes(100_000)
-    await peer.feed(body, iter(lambda: 70_000, None))
-    assert peer.connection.response is not None and peer.connection.response.status_code == 401
-    assert peer.got == []
-
-
 async def test_can_send_now_is_false_for_slow_or_closed_peer() -> None:
     peer = Peer()
     await peer.feed(peer.response(), iter(lambda: 1000, None))

@@ -12,8 +12,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
+from tests.support.raw_server import certificate as certificate, tls as tls
 from tests.support.rows import each_row
-from tests.websocket.test_transport import App, certificate, echo, running
+from tests.websocket.test_transport import App, echo, running
 from transports import WebSocketTransport, connect
 from transports.errors import ConnectFailed, UsageError
 from transports.protocol.messages import Message
@@ -91,14 +92,11 @@ async def test_invalid_redirects_are_not_followed(location: str | None, said: st
 
 
 @pytest.mark.load
-async def test_redirect_from_tls_is_followed_only_to_tls(tmp_path: Path) -> None:
-    key, cert = certificate(tmp_path, "server", "-addext", "subjectAltName=IP:127.0.0.1")
-    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_tls.load_cert_chain(cert, key)
+async def test_redirect_from_tls_is_followed_only_to_tls(certificate: tuple[Path, Path], tls: ssl.SSLContext) -> None:
     redirecting = Redirecting()
-    async with running(echo) as plain, running(echo, ssl=server_tls, process_request=redirecting) as app:
+    async with running(echo) as plain, running(echo, ssl=tls, process_request=redirecting) as app:
         url = app.url.replace("ws:", "wss:")
-        transport = WebSocketTransport(url, ssl=ssl.create_default_context(cafile=str(cert)))
+        transport = WebSocketTransport(url, ssl=ssl.create_default_context(cafile=certificate[0]))
         redirecting.locations = {"/abp": plain.url}
         with pytest.raises(ConnectFailed, match="without TLS, which is not followed"):
             await transport.open()

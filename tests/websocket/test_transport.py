@@ -8,7 +8,6 @@ import contextlib
 import json
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from websockets.http11 import Request, Response
 
 from tests.support.cancelling import cancel_after_turns
 from tests.support.held import bytes_held_after
+from tests.support.raw_server import certificate as certificate, make_certificate, tls as tls
 from tests.support.rows import each_row
 from transports import (
     CallTimeout,
@@ -201,7 +201,8 @@ async def test_words_of_a_refusal_are_shown_without_the_values_of_headers(status
         await connection.close(1008, words)
 
     def check(connection: ServerConnection, request: Request) -> Response | None:
-        return None if status is None else connection.respond(status, words)
+        # A text that arrives in several reads.
+        return None if status is None else connection.respond(status, words + " " * 200_000)
 
     async with serve(refuse, "127.0.0.1", 0, process_request=check) as server:
         url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/?key={key}"
@@ -380,23 +381,15 @@ async def test_closing_that_is_cancelled_ends_calls_and_connection(is_frozen: bo
             socket.transport.resume_reading()
 
 
-def certificate(folder: Path, name: str, *extra: str) -> tuple[Path, Path]:
-    key, cert = folder / f"{name}.key", folder / f"{name}.pem"
-    kind = ("-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    command = ["openssl", "req", *kind, "-subj", f"/CN={name}", *extra]
-    subprocess.run([*command, "-keyout", key, "-out", cert], check=True, capture_output=True)
-    return key, cert
-
-
 @pytest.mark.load
-async def test_tls_works_with_custom_ca_and_client_certificate(tmp_path: Path) -> None:
-    server_key, server_cert = certificate(tmp_path, "server", "-addext", "subjectAltName=IP:127.0.0.1")
-    client_key, client_cert = certificate(tmp_path, "client")
-    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    theirs.load_cert_chain(server_cert, server_key)
+async def test_tls_works_with_custom_ca_and_client_certificate(
+    tmp_path: Path, certificate: tuple[Path, Path], tls: ssl.SSLContext
+) -> None:
+    client_cert, client_key = make_certificate(tmp_path, "client")
+    theirs = tls
     theirs.load_verify_locations(client_cert)
     theirs.verify_mode = ssl.CERT_REQUIRED
-    ours = ssl.create_default_context(cafile=str(server_cert))
+    ours = ssl.create_default_context(cafile=certificate[0])
     ours.load_cert_chain(client_cert, client_key)
     async with running(echo, ssl=theirs) as app:
         url = app.url.replace("ws:", "wss:")
