@@ -1,6 +1,5 @@
 """Routing by a settings file: for all apps, for single servers, on top of presets, those of other distributions too."""
 
-import base64
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.apps import answering, b64
 from tests.support.rows import each_row
 from transports import MemoryTransport, RoutingPolicy, UsageError, connect
 from transports.routing import ABP, GITHUB, TABLEAU, RoutingConfig, named_preset, preset
@@ -105,12 +105,8 @@ def test_invalid_routing_setting_is_named(text: str, message: str) -> None:
 # --- in a session -----------------------------------------------------------------------------------------------------
 
 
-async def answer(params: object, call: object) -> object:
-    return {"content": base64.b64encode(PDF).decode(), "name": "Q3"}
-
-
 async def place_of_the_file(folder: Path, **options: object) -> list[str]:
-    transport = MemoryTransport({"download_workbook": answer})
+    transport = MemoryTransport({"download_workbook": answering({"content": b64(PDF), "name": "Q3"})})
     async with connect("memory:", transport=transport, store=folder / "out", **options) as app:  # type: ignore[arg-type]
         return [*(await app.call("download_workbook")).artifacts]
 

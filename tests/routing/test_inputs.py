@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 @pytest.mark.requirement("R4-2a", "R4-4b", "R4-4g", "R4-5b", "R4-7b", "R4-13a")
-async def test_accept_files_supports_every_input_form(store: LocalStore, tmp_path: Path) -> None:
+async def test_accept_files_supports_every_input_form_and_gives_params(store: LocalStore, tmp_path: Path) -> None:
     file = tmp_path / "photo.png"
     file.write_bytes(PNG)
     earlier = await store.put_bytes(b"earlier", filename="old.bin")
@@ -57,16 +57,13 @@ async def test_accept_files_supports_every_input_form(store: LocalStore, tmp_pat
     assert accepted["a"].ref.source["input_of"] == "image.resize"
     assert accepted["f"].ref.id == earlier.id
 
-
-async def test_accepted_files_can_be_passed_as_params(store: LocalStore) -> None:
     async def size(params: Mapping[str, object], call: Call) -> object:
         image = params["image"]
         assert isinstance(image, BinaryData)
         return {"size": len(image.read()), "type": image.mime_type}
 
-    accepted = await accept_files({"image": {"content": b64(PNG)}}, store=store)
     async with connect("memory:", transport=MemoryTransport({"size": size}), store=store) as app:
-        result = await app.call("size", {"image": accepted["image"].binary})
+        result = await app.call("size", {"image": accepted["c"].binary})
     assert result.data == {"size": len(PNG), "type": "image/png"}
 
 

@@ -422,7 +422,7 @@ async def test_router_without_limits_adds_nothing(store: LocalStore) -> None:
     )
 
 
-async def test_failed_file_or_full_store_raises_while_storing_text(
+async def test_failed_file_or_full_store_raises_for_texts_and_each_binary(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*args: object, **kwargs: object) -> object:
@@ -438,6 +438,10 @@ async def test_failed_file_or_full_store_raises_while_storing_text(
     monkeypatch.setattr(store, "put_text", full)
     with pytest.raises(StoreFull):
         await Router(store).route({"text": "x" * 50_000}, capability="x")
+    monkeypatch.setattr(store, "put_bytes", full)
+    with pytest.raises(StoreFull) as failed:
+        await Router(store).route({"a": PNG, "b": PDF, "c": PNG}, capability="x")
+    assert failed.value.details == {"field": "a", "also_failed": ["b", "c"]}
 
 
 # --- what an agent sees -----------------------------------------------------------------------------------------------

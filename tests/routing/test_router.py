@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from tests.support.apps import PDF, PNG
 from transports import JSONValue, LocalStore, NoneStore, Router, RoutingPolicy
-from transports.errors import BadEncoding, SizeMismatch, StoreFull, UnsupportedBinary, UsageError
+from transports.errors import BadEncoding, SizeMismatch, UnsupportedBinary, UsageError
 from transports.protocol.binary import BinaryData, Broken, Encoded
 from transports.routing import Result
 
@@ -106,16 +106,6 @@ async def test_non_json_values_are_rejected(store: LocalStore) -> None:
     for bad in ({"x": object()}, "\ud800"):
         with pytest.raises(UsageError, match="not JSON"):
             await Router(store).route(bad, capability="x")
-
-
-async def test_full_disk_is_reported_for_each_binary(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def full(*args: object, **kwargs: object) -> object:
-        raise StoreFull("no space left")
-
-    monkeypatch.setattr(store, "put_bytes", full)
-    with pytest.raises(StoreFull) as caught:
-        await Router(store).route({"a": PNG, "b": PDF, "c": PNG}, capability="x")
-    assert caught.value.details == {"field": "a", "also_failed": ["b", "c"]}
 
 
 # --- what comes beside an answer --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.apps import answering
 from transports import MemoryTransport, connect
 from transports.memory import Call
 
@@ -32,10 +33,6 @@ async def answer(params: Mapping[str, object], call: Call) -> object:
     return dict(params)
 
 
-async def plain(params: Mapping[str, object], call: Call) -> object:
-    return None
-
-
 @pytest.fixture
 async def site() -> AsyncIterator[str]:
     async def page(request: web.Request) -> web.Response:
@@ -58,7 +55,7 @@ async def site() -> AsyncIterator[str]:
 
 @pytest.mark.requirement("R6-1r")
 async def test_session_prefers_running_app_over_manifest(site: str, tmp_path: Path) -> None:
-    transport = MemoryTransport({"export.pdf": plain, "other": answer})
+    transport = MemoryTransport({"export.pdf": answering(None), "other": answer})
     async with connect(site, transport=transport, store=tmp_path) as app:
         assert list(app.capabilities) == ["export.pdf", "other"]
         assert app.capabilities["export.pdf"].description == "from the manifest"

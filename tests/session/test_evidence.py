@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ import pytest
 from playwright.async_api import Error
 
 from tests.conftest import Connect
+from tests.support.apps import answering, hang
 from tests.support.fake_page import SECRET, FakePage
 from transports import (
     CallFinished,
     CallTimeout,
     CapabilityError,
-    Event,
     Evidence,
     MemoryTransport,
     Retention,
@@ -73,9 +73,11 @@ async def test_app_without_page_records_only_console(tmp_path: Path) -> None:
         assert not (await app.call("sign.in", {"password": "canary-77"})).evidence
         with pytest.raises(CapabilityError) as raised:
             await app.call("sign.in", {"password": "canary-77", "fail": True}, call_id="call-2")
-        ended = [event async for event in at_once(events) if isinstance(event, CallFinished)]
+        async for event in events:
+            if isinstance(event, CallFinished) and event.call == "call-2":
+                assert [*event.evidence] == ["console"]
+                break
     kept = raised.value.evidence["console"]
-    assert {event.call: [*event.evidence] for event in ended}["call-2"] == ["console"]
     assert kept.path is not None and kept.mime_type == "text/plain"
     lines = kept.path.read_text().splitlines()
     assert "progress: checking <redacted>" in lines[0] and "for <redacted> ?" in lines[1] and len(lines) == 2
@@ -94,14 +96,6 @@ async def test_refused_answer_of_caller_has_evidence_of_its_call(app_of: Connect
         with pytest.raises(UsageError) as raised:
             await app.call("ask")
     assert [*raised.value.evidence] == ["console"]
-
-
-async def at_once(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """The events of a stream until a call has failed."""
-    async for event in events:
-        yield event
-        if isinstance(event, CallFinished) and event.error:
-            return
 
 
 async def test_evidence_limit_does_not_affect_other_files(tmp_path: Path) -> None:
@@ -136,16 +130,12 @@ async def test_unstorable_evidence_does_not_fail_call_and_leaves_no_temporary_fi
 
 async def test_file_evicted_by_evidence_is_named_in_warning(tmp_path: Path) -> None:
     file = BinaryData.from_bytes(b"a" * 990, mime_type="text/plain", filename="a.txt")
-    app = MemoryTransport({"make": lambda params, call: returned({"file": file})})
+    app = MemoryTransport({"make": answering({"file": file})})
     store = open_store(tmp_path, retention=Retention.only(max_session_bytes=1000))
     async with connect("memory:", transport=app, store=store, evidence=Evidence(console=True)) as session:
         result = await session.call("make")
         assert result.evidence and not await session.store.exists(result.artifact().id)
         assert result.warnings == ("the answer is over the limits of the retention; removed again: file",)
-
-
-async def returned(value: object) -> object:
-    return value
 
 
 async def test_console_redaction_runs_off_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,13 +174,8 @@ class InPage(MemoryTransport):
     """An app in a page that only looks like one."""
 
     def __init__(self, page: FakePage) -> None:
-        super().__init__({"sign.in": sign_in, "job.hold": hold})
+        super().__init__({"sign.in": sign_in, "job.hold": hang})
         self.page = page
-
-
-async def hold(params: object, call: Call) -> object:
-    await asyncio.Event().wait()
-    return None
 
 
 async def test_timed_out_call_keeps_evidence_and_cancelled_call_does_not(tmp_path: Path) -> None:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from tests.conftest import Connect
+from tests.support.apps import answering
 from transports import Browser, Features, MemoryTransport, Session, UsageError, connect, sync
 from transports.batch import Pool
 from transports.sync.batch import Pool as BlockingPool
-from transports.testing import Call
-
-
-async def quick(params: Mapping[str, object], call: Call) -> object:
-    return {"ok": True}
 
 
 async def _first_event(app: Session) -> object:
@@ -51,7 +47,7 @@ def test_session_is_rejected_in_other_loop_and_continues_in_its_loop(
     async def elsewhere() -> None:
         await USES[use](app)
 
-    app = loop.run_until_complete(app_of(Page({"quick": quick})).__aenter__())
+    app = loop.run_until_complete(app_of(Page({"quick": answering({"ok": True})})).__aenter__())
     with pytest.raises(UsageError, match="this session belongs to another event loop"):
         asyncio.run(elsewhere())
     waiting = asyncio.wait_for(app.call("quick"), 30)  # an awaitable may be made outside of the loop

@@ -14,7 +14,6 @@ from transports import (
     ABPError,
     CallTimeout,
     CapabilityError,
-    MemoryTransport,
     Message,
     ProtocolError,
     UsageError,
@@ -122,20 +121,9 @@ async def test_malformed_answers_raise_typed_errors(app_of: Connect, reply: obje
 # --- timeouts and cancellation ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6-7a", "R4-15e")
-async def test_a_timeout_cancels_the_call_in_the_app(app_of: Connect) -> None:
-    transport = NotingTransport({"hang": hang, "good": answering(1)})
-    async with app_of(transport) as app:
-        with pytest.raises(CallTimeout, match=r"hang: no answer within 0\.02 s") as caught:
-            await app.call("hang", timeout=0.02)
-        (call,) = [message for message in transport.sent if message.type == "capabilities/call"]
-        assert transport.cancelled == {call.id: "timeout"}
-        assert caught.value.retryable
-        assert (await app.call("good")).data == 1
-
-
-@pytest.mark.requirement("R6-7b")
-async def test_cancelling_the_task_cancels_the_call_in_the_app(app_of: Connect) -> None:
+@pytest.mark.requirement("R6-7a", "R6-7b", "R4-15e")
+@pytest.mark.parametrize("reason", ["timeout", "cancelled by the client"])
+async def test_timeout_or_cancelled_task_cancels_the_call_in_the_app(app_of: Connect, reason: str) -> None:
     started, ended = asyncio.Event(), asyncio.Event()
 
     async def work(params: Mapping[str, object], call: Call) -> object:
@@ -145,15 +133,21 @@ async def test_cancelling_the_task_cancels_the_call_in_the_app(app_of: Connect) 
         finally:
             ended.set()
 
-    transport = MemoryTransport({"work": work, "good": answering(1)})
+    transport = NotingTransport({"work": work, "good": answering(1)})
     async with app_of(transport) as app:
-        task = asyncio.ensure_future(app.call("work"))
-        await started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        if reason == "timeout":
+            with pytest.raises(CallTimeout, match=r"work: no answer within 0\.02 s") as caught:
+                await app.call("work", timeout=0.02)
+            assert caught.value.retryable
+        else:
+            task = asyncio.ensure_future(app.call("work"))
+            await started.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
         await asyncio.wait_for(ended.wait(), 5)
-        assert list(transport.cancelled.values()) == ["cancelled by the client"]
+        (call,) = [message for message in transport.sent if message.type == "capabilities/call"]
+        assert transport.cancelled == {call.id: reason}
         assert (await app.call("good")).data == 1
 
 

@@ -119,19 +119,13 @@ async def test_resource_that_changes_while_its_kept_result_is_checked_is_reread(
     assert server.reads == 2
 
 
-@pytest.mark.parametrize(
-    ("uri", "filename"),
-    [
-        ("file:///d/Report%20%233.txt", "Report #3.txt"),
-        ("https://a.example/why%3F.txt?page=1#top", "why.txt"),
-        ("note:///d/a%2Fb.txt", "b.txt"),
-    ],
-)
-async def test_file_of_a_resource_is_named_by_its_decoded_address(
-    app_of: Connect, tmp_path: Path, uri: str, filename: str
-) -> None:
+async def test_file_of_a_resource_is_named_by_its_decoded_address(app_of: Connect) -> None:
+    names = {
+        "file:///d/Report%20%233.txt": "Report #3.txt",
+        "https://a.example/why%3F.txt?page=1#top": "why.txt",
+        "note:///d/a%2Fb.txt": "b.txt",
+    }
     server = ResourceApp()
-    server.resources[uri] = {"mimeType": "text/plain", "text": LONG}
-    async with app_of(server, store=tmp_path) as app:
-        ref = (await app.resources.read(uri)).artifact()
-    assert ref.filename == filename
+    server.resources |= {uri: {"mimeType": "text/plain", "text": LONG} for uri in names}
+    async with app_of(server) as app:
+        assert {uri: (await app.resources.read(uri)).artifact().filename for uri in names} == names

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.apps import PDF, answering
 from transports import MemoryTransport, Session, UsageError, connect
 from transports.artifacts import ArtifactStore, LocalStore, Retention, open_store
 from transports.errors import ArtifactNotFound
 
-PDF = b"%PDF-1.7\n" + b"x" * 1000
-
-
-async def export(params: Mapping[str, object], call: object) -> object:
-    return {"document": PDF}
-
 
 def session(store: ArtifactStore | str | Path) -> Session:
-    return connect("memory:", transport=MemoryTransport({"export": export}), store=store)
+    return connect("memory:", transport=MemoryTransport({"export": answering({"document": PDF})}), store=store)
 
 
 @pytest.mark.parametrize("address", ["memory:", "local"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 
+from tests.support.apps import AtAddress, b64
 from tests.support.eventually import eventually
 from tests.support.processes import processes
 from transports import CapabilityError, Evidence, MemoryTransport, Session, connect
@@ -55,16 +55,16 @@ class App(MemoryTransport):
             "text": f"<{told}>",
             told: quote(told, safe=""),
             "json": json.dumps({"password": told}),
-            "encoded": base64.b64encode(told.encode()).decode(),
+            "encoded": b64(told.encode()),
             "file": BinaryData.from_bytes(text.encode(), mime_type="text/plain", filename="a.txt"),
             "in_answer": {
-                "content": base64.b64encode(text.encode()).decode(),
+                "content": b64(text.encode()),
                 "encoding": "base64",
                 "mimeType": "text/plain",
                 "size": len(text.encode()),
             },
             "declared": {"content": text, "encoding": "utf-8", "mimeType": "text/plain", "size": len(text.encode())},
-            "url": f"data:text/plain;base64,{base64.b64encode(text.encode()).decode()}",
+            "url": f"data:text/plain;base64,{b64(text.encode())}",
         }
 
     async def fail(self, params: Mapping[str, Any], call: Call) -> object:
@@ -91,7 +91,7 @@ def session_of(app: App, source: str = 'env = "CANARY"') -> Session:
 
 
 def files_with(folder: Path, text: str) -> list[str]:
-    forms = {text, quote(text, safe=""), json.dumps(text)[1:-1], base64.b64encode(text.encode()).decode()}
+    forms = {text, quote(text, safe=""), json.dumps(text)[1:-1], b64(text.encode())}
     return [
         str(path.relative_to(folder))
         for path in folder.rglob("*")
@@ -374,25 +374,18 @@ def test_large_and_binary_files_are_not_masked() -> None:
     assert known.mask_text("valuevalue-and-a-longer-one") == "${SECRET:C}"
 
 
-class FileApp(MemoryTransport):
-    url: str | None = "http://app.test/page"
-
-    def __init__(self) -> None:
-        super().__init__({"echo": self.echo})
-
-    async def echo(self, params: Mapping[str, Any], call: Call) -> object:
-        text = f"{params['password']} ".ljust(params["size"], "x")
-        encoded = base64.b64encode(text.encode()).decode()
-        return {
-            "file": BinaryData.from_bytes(text.encode(), mime_type="text/plain"),
-            "in_answer": {"content": encoded, "encoding": "base64", "mimeType": "text/plain"},
-        }
-
-
 @pytest.mark.parametrize("size", [MAX_MASKED_BYTES, MAX_MASKED_BYTES + 1])
 async def test_text_file_up_to_a_mebibyte_is_masked_whoever_wrote_it(folder: Path, size: int) -> None:
-    async with connect("memory:", transport=FileApp(), config=settings(), store=folder / "out") as session:
-        result = await session.call("echo", {"password": NAME, "size": size})
+    async def echo(params: Mapping[str, Any], call: Call) -> object:
+        text = f"{params['password']} ".ljust(size, "x").encode()
+        return {
+            "file": BinaryData.from_bytes(text, mime_type="text/plain"),
+            "in_answer": {"content": b64(text), "encoding": "base64", "mimeType": "text/plain"},
+        }
+
+    app = AtAddress("http://app.test/page", {"echo": echo})
+    async with connect("memory:", transport=app, config=settings(), store=folder / "out") as session:
+        result = await session.call("echo", {"password": NAME})
     shown = "*" * len(CANARY) if size == MAX_MASKED_BYTES else CANARY
     for ref in result.artifacts.values():
         assert ref.path is not None and ref.path.read_text() == f"{shown} ".ljust(size, "x")

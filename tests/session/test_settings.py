@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.apps import hang
+from tests.support.apps import answering, hang
 from tests.support.rows import each_row
 from transports import (
     CallTimeout,
@@ -93,12 +93,11 @@ def test_invalid_value_error_names_its_variable(monkeypatch: pytest.MonkeyPatch,
 # --- what connect makes of them ---------------------------------------------------------------------------------------
 
 
-async def give(params: object, call: Call) -> object:
-    return {"file": {"content": b"12345", "mimeType": "text/plain", "encoding": "base64"}}
+GIVING = {"give": answering({"file": {"content": b"12345", "mimeType": "text/plain", "encoding": "base64"}})}
 
 
 async def stored(**options: Path | str) -> Path:
-    async with connect("memory:", transport=MemoryTransport({"give": give}), **options) as app:  # type: ignore[arg-type]
+    async with connect("memory:", transport=MemoryTransport(GIVING), **options) as app:  # type: ignore[arg-type]
         result = await app.call("give")
     return Path(result.artifacts["file"].path or "").parent
 

@@ -6,21 +6,16 @@ import asyncio
 import json
 import logging
 import pickle
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
+from tests.support.apps import answering
 from transports import MemoryTransport, Message, NoneStore, UsageError
 from transports.artifacts._base import AuditLog
-from transports.memory import Call
 from transports.routing import Router
 
 DATA = {"ok": True, "names": ["é", "b"]}
-
-
-async def small(params: Mapping[str, object], call: Call) -> object:
-    return DATA
 
 
 async def test_lazily_made_reference_equals_stored_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -61,7 +56,7 @@ async def test_required_checks_and_audit_are_not_deferred(tmp_path: object) -> N
 
 async def test_call_cancelled_before_handler_starts_ends_at_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        async with MemoryTransport({"small": small}) as transport:
+        async with MemoryTransport({"small": answering(DATA)}) as transport:
             options = {"callId": "1"}
             asked = Message("capabilities/call", {"capability": "small", "params": {}, "options": options}, id="1")
             calling = asyncio.ensure_future(transport.request(asked, timeout=60))

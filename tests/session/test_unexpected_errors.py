@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Connect
 from tests.support.apps import FOREVER, answering, ask
-from transports import ElicitationRequest, Event, MemoryTransport, Message, Notification
+from transports import ElicitationRequest, MemoryTransport, Message, Notification
 from transports.base import Features
 from transports.session._events import ConnectionChanged
 
@@ -96,12 +96,6 @@ class FailingHandshake(MemoryTransport):
         return await super().request(message, timeout=timeout)
 
 
-async def _restored(events: AsyncIterator[Event]) -> None:
-    async for event in events:
-        if isinstance(event, ConnectionChanged) and event.connected:
-            return
-
-
 @pytest.mark.parametrize("handshake", [True, False], ids=["handshake", "subscription"])
 async def test_calls_work_after_unexpected_handshake_failure_on_reconnect(app_of: Connect, handshake: bool) -> None:
     transport = FailingHandshake(handshake=handshake)
@@ -110,6 +104,7 @@ async def test_calls_work_after_unexpected_handshake_failure_on_reconnect(app_of
         transport.emit(Message("connection/lost", {"reason": "cut"}))
         transport.emit(Message("connection/restored", {}))
         async with asyncio.timeout(20):
-            await _restored(events)
+            while not (isinstance(event := await anext(events), ConnectionChanged) and event.connected):
+                pass
             assert (await app.call("app.work", timeout=FOREVER)).data == 1
     assert transport.handshakes == (3 if handshake else 2)
