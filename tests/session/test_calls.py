@@ -183,15 +183,9 @@ _ABSENT = "the connection was lost, and the app was not back within 0.05 s; call
 async def test_lost_connection_error_says_once_whether_call_may_have_run(
     app_of: Connect, reconnects: bool, details: dict[str, object], message: str
 ) -> None:
-    class Lost(MemoryTransport):
-        features = Features(listing=True, reconnects=reconnects)
-
-        async def request(self, message: Message, *, timeout: float) -> Message:
-            if message.type == "capabilities/call":
-                raise Disconnected("cut", details=details)
-            return await super().request(message, timeout=timeout)
-
-    async with app_of(Lost({})) as app:
+    transport = NotingTransport(call=Disconnected("cut", details=details))
+    transport.features = Features(listing=True, reconnects=reconnects)
+    async with app_of(transport) as app:
         with pytest.raises(Disconnected) as caught:
             await app.call("work", timeout=0.05 if details else FOREVER)
     assert caught.value.message == f"work: {message}"
@@ -228,19 +222,6 @@ async def test_oversized_message_error_names_capability(app_of: Connect) -> None
 # --- parameters, answers, hints ---------------------------------------------------------------------------------------
 
 
-class MisplacingApp(MemoryTransport):
-    """An app whose answer has its data in other members."""
-
-    def __init__(self, answer: Mapping[str, object]) -> None:
-        super().__init__({"work": hang})
-        self.answer = answer
-
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        if message.type == "capabilities/call":
-            return Message("capabilities/call-result", dict(self.answer), id=message.id, warnings=["it took long"])
-        return await super().request(message, timeout=timeout)
-
-
 async def test_answer_without_data_warns_of_members_left_out(app_of: Connect) -> None:
     for answer, listed in (
         ({"success": True, "result": {"rows": 3}, "message": "done"}, "'result', 'message'"),
@@ -248,7 +229,8 @@ async def test_answer_without_data_warns_of_members_left_out(app_of: Connect) ->
         ({"success": True}, ""),
         ({"success": True, "data": None, "later": 1}, ""),
     ):
-        async with app_of(MisplacingApp(answer)) as app:
+        reply = Message("capabilities/call-result", answer, warnings=["it took long"])
+        async with app_of(NotingTransport(call=reply)) as app:
             result = await app.call("work")
         assert result.data is None
         first, *others = result.warnings
@@ -329,23 +311,9 @@ async def test_requested_capabilities_are_sent_in_initialize(app_of: Connect) ->
     assert "requestedCapabilities" not in silent.sent[0].payload  # type: ignore[operator]
 
 
-class IgnoringCancellation(MemoryTransport):
-    """An app that gets cancellations and never answers them."""
-
-    def __init__(self) -> None:
-        super().__init__({"hang": hang})
-        self.asked = 0
-
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        if message.type == "capabilities/cancel":
-            self.asked += 1
-            await asyncio.sleep(FOREVER)
-        return await super().request(message, timeout=timeout)
-
-
 @pytest.mark.parametrize("way", ["timeout", "cancelled"])
 async def test_call_end_does_not_wait_for_app_ignoring_cancellation(app_of: Connect, way: str) -> None:
-    transport = IgnoringCancellation()
+    transport = NotingTransport({"hang": hang}, cancel=asyncio.Event())
     async with asyncio.timeout(FOREVER / 2), app_of(transport) as app:
         before = asyncio.all_tasks()
         if way == "timeout":
@@ -355,7 +323,7 @@ async def test_call_end_does_not_wait_for_app_ignoring_cancellation(app_of: Conn
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.02):
                     await app.call("hang")
-        assert transport.asked == 1
+        assert transport.types().count("capabilities/cancel") == 1
     assert asyncio.all_tasks() <= before
 
 

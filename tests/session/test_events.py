@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Connect
 from tests.session.test_calls import ListedApp
-from tests.support.apps import LARGE
+from tests.support.apps import LARGE, answering
 from tests.support.events import collect_events
 from tests.support.limits import change_limits
 from tests.support.resources import ResourceApp
@@ -45,15 +45,12 @@ async def work(params: Mapping[str, object], call: Call) -> object:
 
 @pytest.mark.requirement("R2-4.4g")
 async def test_truncation_for_agent_emits_event_from_any_thread(app_of: Connect) -> None:
-    async def rows(params: Mapping[str, object], call: Call) -> object:
-        return {"rows": ["z" * 90] * 999}
-
     def transform(capability: str, answer: object, context: TransformContext) -> object:
         context.emit("rows/seen", 999)
         return answer
 
     routing = RoutingPolicy(transformer=transform)
-    async with app_of({"rows": rows}, routing=routing) as app, app.events() as events:
+    async with app_of({"rows": answering({"rows": ["z" * 90] * 999})}, routing=routing) as app, app.events() as events:
         result = await app.call("rows", call_id="c1")
         result.for_agent()
         await asyncio.to_thread(result.for_agent)
@@ -197,9 +194,7 @@ async def test_call_cancelled_while_storing_error_data_is_cancelled(
 
 # --- capabilities -----------------------------------------------------------------------------------------------------
 
-
-async def nothing(params: Mapping[str, object], call: Call) -> object:
-    return None
+nothing = answering(None)
 
 
 @pytest.mark.requirement("R6-5g")

@@ -81,12 +81,6 @@ class Unopenable(NotingTransport):
         raise ConnectFailed("nothing answers")
 
 
-class Silent(NotingTransport):
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-
 REFUSAL = {"success": False, "error": {"code": "PERMISSION_DENIED", "message": "no"}}
 
 
@@ -101,7 +95,7 @@ REFUSAL = {"success": False, "error": {"code": "PERMISSION_DENIED", "message": "
         (NotingTransport(initialize=REFUSAL), ABPError),
         (NotingTransport(initialize=CallTimeout("no answer")), CallTimeout),
         (NotingTransport(list=CallTimeout("no answer")), CallTimeout),
-        (Silent(), TimeoutError),
+        (NotingTransport(initialize=asyncio.Event()), TimeoutError),
     ],
     ids=["open", "null", "text", "wrong type", "refusal", "silence", "silent list", "cancelled"],
 )

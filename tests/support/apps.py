@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -75,7 +76,8 @@ class AtAddress(MemoryTransport):
 
 
 class NotingTransport(MemoryTransport):
-    """Notes what the session sends and asks for; ``replies``, by the last part of a type, replace the app's."""
+    """Notes what the session sends and asks for; ``replies``, by the last part of a type, replace the app's: payloads,
+    whole messages, exceptions to raise, events to wait for."""
 
     def __init__(self, handlers: Mapping[str, Handler] | None = None, **replies: object) -> None:
         super().__init__(handlers or {})
@@ -93,6 +95,10 @@ class NotingTransport(MemoryTransport):
             reply = self.replies[name]
             if isinstance(reply, Exception):
                 raise reply
+            if isinstance(reply, Message):
+                return replace(reply, id=message.id)
+            if isinstance(reply, asyncio.Event):
+                await reply.wait()
             return Message(f"{message.type}-result", reply, id=message.id)
         answered = await super().request(message, timeout=timeout)
         if message.type == "capabilities/call":
