@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from opentelemetry import metrics, trace
 
+from tests.support.apps import answering
 from tests.support.command_line import PATIENCE, CommandLine
 from tests.support.eventually import eventually
 from tests.support.spans import Collector
@@ -21,7 +22,7 @@ from tests.support.web_client import running
 from tests.surfaces.cli.conftest import abp as abp, workbench as workbench
 from transports import UsageError, connect
 from transports.artifacts import open_store
-from transports.memory import Call, MemoryTransport
+from transports.memory import MemoryTransport
 from transports.surfaces.cli import _running as telemetry
 from transports.surfaces.cli._running import configure_telemetry
 from transports.surfaces.shared._metrics import serve_metrics
@@ -46,8 +47,7 @@ print(json.dumps([before, is_tracing(), [name for name in loaded() if name.start
 """
 
 
-async def shout(params: object, call: Call) -> object:
-    return {"text": "A"}
+SHOUT = {"text.shout": answering({"text": "A"})}
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_command_does_not_wait_for_unreachable_collector(
 
 
 async def test_web_server_call_continues_trace_of_its_client(tmp_path: Path, collector: Collector) -> None:
-    async with open_store(tmp_path) as store, running(store, {"text.shout": shout}) as web:
+    async with open_store(tmp_path) as store, running(store, SHOUT) as web:
         session = (await web.post("/apps", {"url": "ws://app.test/"})).json["session"]
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         asked = {"capability": "text.shout"}
@@ -132,7 +132,7 @@ async def test_web_server_call_continues_trace_of_its_client(tmp_path: Path, col
 
 async def test_metrics_server_rejects_foreign_hosts_and_origins() -> None:
     async with serve_metrics("127.0.0.1", 0, "--metrics") as url, aiohttp.ClientSession() as http:
-        async with connect("memory:", transport=MemoryTransport({"text.shout": shout}), store="memory:") as app:
+        async with connect("memory:", transport=MemoryTransport(SHOUT), store="memory:") as app:
             await app.call("text.shout")
         refused: list[dict[str, str]] = [{"Host": "evil.test"}, {"Host": "["}, {"Origin": "http://127.0.0.1"}]
         for headers in refused:

@@ -11,6 +11,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.support.apps import NotingTransport, echo
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import (
     APP,
     URL,
@@ -315,9 +316,7 @@ async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with asyncio.timeout(30):
-            while not apps.transports[0].cancelled:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: apps.transports[0].cancelled)
         assert (await called(client, "abp_text_shout", text="on"))["data"] == {"text": "ON"}
 
 
@@ -331,27 +330,32 @@ async def test_pdf_and_screenshot_tools_require_a_page(serve: Serve) -> None:
             assert "path" in words(elsewhere)
 
 
-async def test_null_for_an_optional_argument_is_left_out(serve: Serve) -> None:
-    """As clients send what they leave out."""
+async def test_parameters_are_listed_and_null_for_an_optional_one_is_left_out(serve: Serve) -> None:
+    """Clients send null for what they leave out."""
     schema = {
         "type": "object",
         "properties": {
-            "text": {"type": "string"},
             "size": {"enum": ["a4", "letter"]},
             "margin": {"type": "object", "properties": {"top": {"type": "number"}, "left": {"type": "number"}}},
             "page": {"type": ["integer", "null"]},
             "any": {},
             "either": {"anyOf": [{"type": "string"}, {"type": "array"}]},
+            "text": {"type": "string"},
         },
         "required": ["text"],
     }
     left_out = dict.fromkeys(schema["properties"]) | {"text": "a", "margin": {"top": 1, "left": None}}
     echoed = {"text": "a", "margin": {"top": 1}, "page": None, "any": None}
+    shown = "text: string, size?: any, margin?: object, page?: integer | null, any?: any, either?: any"
     nothing = {name: dict.fromkeys(tool.input_schema["properties"]) for name, tool in FIXED_TOOLS.items()}
 
     apps = declaring([{"name": "print.page", "inputSchema": schema}], {"print.page": echo})
     async with serve(apps, connected=False) as client:
-        await called(client, "abp_connect", **{**nothing["abp_connect"], "url": URL})
+        opened = await client.call_tool("abp_connect", {**nothing["abp_connect"], "url": URL})
+        (capability,) = opened.structured_content["capabilities"]
+        assert capability["parameters"] == shown
+        for said in (opened, await client.call_tool("abp_status", {})):
+            assert f"print.page({shown})" in words(said)
         answer = await called(client, "abp_print_page", **left_out, files=None)
         assert answer["data"] == echoed
         answer = await called(
@@ -379,20 +383,3 @@ async def test_list_or_object_may_be_given_as_its_json(serve: Serve) -> None:
         # A request may hold 50,000 values, also as a text.
         answer = await client.call_tool("abp_print_page", {"pages": "[" + "1," * 50_000 + "1]"})
         assert answer.is_error and "params.pages: fits no alternative" in words(answer)
-
-
-async def test_connect_lists_capability_parameters_with_types(serve: Serve) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"theme": {"type": "string"}, "page": {"type": ["integer", "null"]}, "html": {"type": "string"}},
-        "required": ["html"],
-    }
-    async with serve(
-        declaring([{"name": "print.page", "inputSchema": schema}], {"print.page": shout}), connected=False
-    ) as client:
-        opened = await client.call_tool("abp_connect", {"url": URL})
-        shown = "html: string, theme?: string, page?: integer | null"
-        assert f"print.page({shown})" in words(opened)
-        (capability,) = opened.structured_content["capabilities"]
-        assert capability["parameters"] == shown
-        assert f"print.page({shown})" in words(await client.call_tool("abp_status", {}))

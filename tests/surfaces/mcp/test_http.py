@@ -19,6 +19,7 @@ import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, files_of, read_as_resource
 from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.support.processor import BOUND, longest_turn
@@ -228,15 +229,11 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
     ):
         await called(bob, "abp_connect", url=URL)
         holding = asyncio.ensure_future(bob.call_tool("abp_job_hold", {}))
-        async with asyncio.timeout(10):
-            while not apps.transports or not apps.transports[0]._running:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: apps.transports and apps.transports[0]._running)
         for at in (1, 2):  # twice as long as Bob's patience, if it were counted
             await called(ann, "abp_connect", url=URL)
             uri = files_of(await called(ann, "abp_text_shout", text="hi"))[0]["uri"]
-            async with asyncio.timeout(10):
-                while not apps.transports[at]._closed:
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: apps.transports[at]._closed)  # noqa: B023
             sessions = (await called(ann, "abp_status"))["sessions"]
             assert [one["connected"] for one in sessions] == [False] * at  # the next call that names one opens it
             assert json.loads(await read_as_resource(ann, uri)) == {"text": "HI"}
@@ -254,9 +251,8 @@ async def test_listening_client_is_notified_while_user_is_idle(tmp_path: Path, e
     ):
         await called(ann, "abp_connect", url=URL)
         uri = files_of(await called(ann, "abp_text_shout", text="hi"))[0]["uri"]
-        async with notifications.subscribed(ann, era, uri), asyncio.timeout(10):
-            while not apps.transports[0]._closed:
-                await asyncio.sleep(0.05)
+        async with notifications.subscribed(ann, era, uri):
+            await eventually(lambda: apps.transports[0]._closed)
             await open_store(tmp_path).delete(uri.removeprefix("artifact://"))
             await notifications.until(uri)
 

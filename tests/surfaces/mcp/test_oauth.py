@@ -22,11 +22,8 @@ from pydantic import AnyUrl
 from tests.support.authorization_server import authorization_server
 from tests.support.mcp_clients import ERAS, URL, Apps, called
 from tests.support.mcp_http import ANN, client_of, served as bridge_at
-from tests.support.rows import each_row
 from tests.support.slow import slow_but
-from transports.errors import UsageError
 from transports.session._app_tables import AppEntry
-from transports.surfaces.mcp._options import Options
 
 pytestmark = pytest.mark.load
 
@@ -208,19 +205,3 @@ async def test_public_url_is_oauth_resource_behind_proxy(tmp_path: Path) -> None
         local = url.removesuffix("/mcp") + urlsplit(where).path
         async with aiohttp.ClientSession() as http, http.get(local) as response:
             assert (await response.json())["resource"] == f"{public}/mcp"
-
-
-@each_row(
-    "options",
-    [
-        {"jwt_issuer": "https://a.test"},
-        {"jwt_audience": "https://a.test"},
-        {"required_scopes": ['a"b']},
-        {"tool_scopes": {"*": ["a b"]}},
-        {"public_url": "abp.example"},
-        {"public_url": "https://abp.example/?a"},
-    ],
-)
-def test_invalid_oauth_settings_are_rejected(options: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, UsageError)):
-        Options(**options)

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
 from tests.support.command_line import CommandLine
-from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, read_with_tool, words
+from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, giving, read_with_tool, words
 from tests.support.rows import each_row
 from transports import Session
 from transports.errors import UsageError
@@ -111,6 +111,11 @@ def test_documented_file_limit_names_are_accepted(folder: Path) -> None:
         ('[mcp]\napps = ["http://a.example/"]\nadapter = "gone.js"', r"the adapter .*gone\.js.* cannot be read"),
         ('[mcp]\napps = ["ws://a.example/"]\nadapter = "own.js"', "an adapter is for a page"),
         ('[mcp]\njwt_issuer = "https://i.example"', "jwt_issuer and either"),
+        ('[mcp]\njwt_audience = "https://a.test"', "jwt_issuer and either"),
+        ("[mcp]\nrequired_scopes = ['a\"b']", r"abp\.toml: mcp\.required_scopes: "),
+        ('[mcp]\ntool_scopes = {"*" = ["a b"]}', r"abp\.toml: mcp\.tool_scopes: "),
+        ('[mcp]\npublic_url = "abp.example"', r"abp\.toml: mcp\.public_url: "),
+        ('[mcp]\npublic_url = "https://abp.example/?a"', r"abp\.toml: mcp\.public_url: "),
         ('[mcp]\njwt_algorithms = ["HS256"]', r"abp\.toml: mcp\.jwt_algorithms: "),
     ],
 )
@@ -313,10 +318,7 @@ async def test_screenshot_is_limited_to_public_and_allowed_addresses(
 
 @pytest.mark.requirement("R4-10e")
 async def test_hidden_tool_name_hides_all_capabilities_mapped_to_it(serve: Serve) -> None:
-    async def done(params: object, call: object) -> object:
-        return "done"
-
-    apps = Apps({"delete.all": done, "delete_all": done, "delete all": done, "call": done, "keep": done})
+    apps = giving(**dict.fromkeys(("delete.all", "delete_all", "delete all", "call", "keep"), "done"))
     for pattern in ("abp_delete_all", "abp_delete_all_[23]"):
         async with serve(apps, options={"hide_tools": (pattern, "abp_call_2", "abp_scr*")}) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}

@@ -169,9 +169,7 @@ async def test_app_notifications_become_log_messages(serve: Serve, era: str) -> 
             else:
                 meta = {"meta": {"io.modelcontextprotocol/logLevel": level}}
             await client.call_tool("abp_speak", {}, **meta)
-            async with asyncio.timeout(30):
-                while len(said) < len(expected):
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: len(said) >= len(expected))  # noqa: B023
             assert [one.level for one in said] == expected
             if level == "debug":
                 assert said[0].data == {"event": "notifications/state/changed", "data": {"page": 3}}

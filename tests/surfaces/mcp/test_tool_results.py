@@ -41,7 +41,6 @@ from tests.support.mcp_clients import (
 from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
 from transports.artifacts import MemoryStore, open_store
 from transports.errors import AddressBlocked, SizeMismatch
-from transports.memory import Handler
 from transports.protocol._strict_json import encode_json
 from transports.surfaces.mcp import Bridge, Options
 from transports.surfaces.mcp._artifacts import ArtifactDescriber
@@ -242,10 +241,8 @@ async def test_a_long_error_is_cut(serve: Serve) -> None:
 
 @pytest.mark.requirement("R4-14h")
 async def test_error_keeps_previously_stored_artifacts(serve: Serve) -> None:
-    async def half(params: Mapping[str, object], call: Call) -> object:
-        return {"good": b"\x00good", "bad": {"content": "AAAA", "encoding": "base64", "mimeType": "a/b", "size": 9}}
-
-    async with serve(Apps({"half": half})) as client:
+    half = {"good": b"\x00good", "bad": {"content": "AAAA", "encoding": "base64", "mimeType": "a/b", "size": 9}}
+    async with serve(giving(half=half)) as client:
         answer = await client.call_tool("abp_half", {})
         assert answer.is_error and answer.structured_content["error"]["code"] == "SIZE_MISMATCH"
         (link,) = links_of(answer)
@@ -483,13 +480,7 @@ async def test_invalid_files_argument_is_rejected(serve: Serve) -> None:
 
 
 async def test_capability_names_do_not_clash_with_bridge_tools(serve: Serve) -> None:
-    def naming(capability: str) -> Handler:
-        async def handler(params: Mapping[str, object], call: Call) -> object:
-            return capability
-
-        return handler
-
-    async with serve(Apps({name: naming(name) for name in ("call", "a.b", "a_b", "x" * 100)})) as client:
+    async with serve(giving(**{name: name for name in ("call", "a.b", "a_b", "x" * 100)})) as client:
         names = [tool.name for tool in (await client.list_tools()).tools][10:]
         assert names == ["abp_call_2", "abp_a_b", "abp_a_b_2", "abp_" + "x" * 50]
         assert (await called(client, "abp_call_2", x=1))["data"] == "call"
@@ -498,11 +489,7 @@ async def test_capability_names_do_not_clash_with_bridge_tools(serve: Serve) -> 
 
 @pytest.mark.fault(22)
 async def test_capabilities_are_listed_in_pages_up_to_limit(serve: Serve) -> None:
-    async def nothing(params: Mapping[str, object], call: Call) -> object:
-        return None
-
-    handlers: Mapping[str, Handler] = {f"do.{number}": nothing for number in range(5000)}
-    async with serve(Apps(handlers)) as client:
+    async with serve(giving(**{f"do.{number}": None for number in range(5000)})) as client:
         page = await client.list_tools()
         names = [tool.name for tool in page.tools]
         while page.next_cursor:

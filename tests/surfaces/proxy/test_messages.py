@@ -63,16 +63,12 @@ async def test_answer_over_byte_limit_fails_its_request(tmp_path: Path, monkeypa
         assert await client.request("ping") == {}
 
 
-async def test_unreadable_answer_without_id_fails_only_open_request(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        client.chunks.put_nowait(raw_call("7", '{"jsonrpc":"2.0","result":@deep}'))
-        assert (await client.answer(7))["error"]["data"]["code"] == "TOO_LARGE"
-        assert await client.request("ping") == {}
-
-
-async def test_unreadable_answer_without_id_ends_connection(tmp_path: Path) -> None:
+async def test_unreadable_answer_without_id_fails_only_open_request_or_ends_connection(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="its request is unknown"):
         async with relayed(tmp_path) as client:
+            client.chunks.put_nowait(raw_call("7", '{"jsonrpc":"2.0","result":@deep}'))
+            assert (await client.answer(7))["error"]["data"]["code"] == "TOO_LARGE"
+            assert await client.request("ping") == {}
             for identity in ("7", "8"):
                 client.chunks.put_nowait(raw_call(identity))
             client.chunks.put_nowait(raw_call("9", '{"jsonrpc":"2.0","result":@deep}'))
@@ -171,7 +167,7 @@ async def test_answer_to_unknown_call_is_dropped(tmp_path: Path) -> None:
 # --- cancellations ----------------------------------------------------------------------------------------------------
 
 
-async def test_call_cancelled_while_reading_file_is_never_sent(tmp_path: Path) -> None:
+async def test_call_cancelled_while_reading_file_is_never_sent_and_none_delays_exit(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         client.answers_roots = False
         client.send({"id": 50, "method": "tools/call", "params": {"name": "take", "arguments": {"file": "/x"}}})
@@ -181,12 +177,8 @@ async def test_call_cancelled_while_reading_file_is_never_sent(tmp_path: Path) -
         assert await client.request("ping") == {}
         assert 50 not in client.raw
         assert await client.request("tools/call", name="seen", arguments={}) == ["initialize", "tools/list", "ping"]
-
-
-async def test_cancelled_call_does_not_delay_proxy_exit(tmp_path: Path) -> None:
-    async with relayed(tmp_path) as client:
-        client.chunks.put_nowait(raw_call("50"))  # which the server does not answer
-        client.send({"method": "notifications/cancelled", "params": {"requestId": 50}})
+        client.chunks.put_nowait(raw_call("51"))  # which the server does not answer
+        client.send({"method": "notifications/cancelled", "params": {"requestId": 51}})
         client.chunks.put_nowait(b"")
         async with asyncio.timeout(20):
             assert await client.running == 0

@@ -14,6 +14,7 @@ import pypdfium2
 import pytest
 from PIL import Image
 
+from tests.support.eventually import eventually
 from tests.support.web_client import Web, put_artifact, running
 from transports._internal import readers
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, open_store
@@ -300,9 +301,11 @@ async def test_client_that_stops_reading_is_dropped(store: ArtifactStore) -> Non
         _, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1), limit=1 << 16)
         access = f"Authorization: Bearer {web.token}"
         writer.write(f"GET /artifacts/{ref.id} HTTP/1.1\r\nHost: {web.netloc}\r\n{access}\r\n\r\n".encode())
-        async with asyncio.timeout(20):
-            while b'abp_content_broken_off_total{reason="SLOW"} 1' not in (await web.get("/metrics")).body:
-                await asyncio.sleep(0.1)
+
+        async def is_broken_off() -> bool:
+            return b'abp_content_broken_off_total{reason="SLOW"} 1' in (await web.get("/metrics")).body
+
+        await eventually(is_broken_off, pause=0.1)
         writer.close()
 
 
@@ -371,9 +374,7 @@ async def test_an_aborted_upload_leaves_nothing(web: Web, tmp_path: Path) -> Non
         writer.close()
         await writer.wait_closed()
     staging = tmp_path / "out" / ".abp" / "staging"
-    async with asyncio.timeout(10):
-        while not staging.is_dir() or any(staging.iterdir()):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: staging.is_dir() and not any(staging.iterdir()))
     assert (await web.get("/artifacts")).json["total"] == 0
 
 
