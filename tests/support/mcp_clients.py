@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp_types import (
     CallToolResult,
     EmptyResult,
@@ -24,6 +24,7 @@ from mcp_types import (
     SubscribeRequest,
     SubscribeRequestParams,
     TextContent,
+    ToolListChangedNotification,
 )
 
 from tests.support.apps import answering, hang
@@ -82,8 +83,9 @@ def giving(**contents: object) -> Apps:
     return Apps({name: answering(content) for name, content in contents.items()})
 
 
-class ResourceNotifications:
-    """Notifications about resources to a client of either era: the URI of each, and ``list`` for the list."""
+class Notifications:
+    """Notifications to a client of either era: the URI of a resource, ``list`` for the list of resources, and ``tools``
+    for that of tools."""
 
     def __init__(self) -> None:
         self.received: asyncio.Queue[str] = asyncio.Queue()
@@ -93,6 +95,8 @@ class ResourceNotifications:
             await self.received.put(message.params.uri)
         elif isinstance(message, ResourceListChangedNotification):
             await self.received.put("list")
+        elif isinstance(message, ToolListChangedNotification):
+            await self.received.put("tools")
 
     @asynccontextmanager
     async def subscribed(self, client: Client, era: str, *uris: str) -> AsyncIterator[None]:
@@ -102,7 +106,9 @@ class ResourceNotifications:
                 await client.session.send_request(request, EmptyResult)
             yield
             return
-        async with client.listen(resources_list_changed=True, resource_subscriptions=list(uris)) as events:
+        async with client.listen(
+            resources_list_changed=True, tools_list_changed=True, resource_subscriptions=list(uris)
+        ) as events:
             listening = asyncio.ensure_future(self._listen(events))
             try:
                 yield
@@ -116,6 +122,8 @@ class ResourceNotifications:
                 await self.received.put(event.uri)
             elif isinstance(event, ResourcesListChanged):
                 await self.received.put("list")
+            elif isinstance(event, ToolsListChanged):
+                await self.received.put("tools")
 
     async def until(self, what: str) -> None:
         async with asyncio.timeout(10):

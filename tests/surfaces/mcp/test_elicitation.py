@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -19,10 +18,9 @@ from mcp_types import (
     ImageContent,
     InputRequiredResult,
     TextContent,
-    ToolListChangedNotification,
 )
 
-from tests.support.mcp_clients import ERAS, URL, Apps, Serve, both_eras, called, newer_era, words
+from tests.support.mcp_clients import ERAS, URL, Apps, Notifications, Serve, both_eras, called, newer_era, words
 from tests.support.rows import each_row
 from tests.support.slow import slow_but
 from transports.testing import Call
@@ -257,33 +255,19 @@ async def test_elicitation_forms_keep_allowed_fields_and_choice_titles(
 @pytest.mark.requirement("R6-10c")
 @both_eras
 async def test_client_is_notified_when_tools_change(serve: Serve, era: str) -> None:
-    apps, changes = Apps(), asyncio.Queue[object]()
-
-    async def on_message(message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            await changes.put(message)
-
-    async with serve(apps, connected=False, message_handler=on_message) as client, asyncio.timeout(10):
+    apps, notifications = Apps(), Notifications()
+    async with (
+        serve(apps, connected=False, message_handler=notifications.message) as client,
+        notifications.subscribed(client, era),
+    ):
         if era == "legacy":
             assert client.server_capabilities.tools and client.server_capabilities.tools.list_changed
 
-        async def listening() -> None:
-            async with client.listen(tools_list_changed=True) as events:
-                ready.set()
-                async for event in events:
-                    if isinstance(event, ToolsListChanged):
-                        await changes.put(event)
-
-        ready = asyncio.Event()
-        if era != "legacy":
-            listener = asyncio.ensure_future(listening())
-            await ready.wait()
-
         async def next_tools() -> set[str]:
-            await changes.get()
+            await notifications.until("tools")
             await asyncio.sleep(0.05)
-            while not changes.empty():
-                changes.get_nowait()
+            while not notifications.received.empty():
+                notifications.received.get_nowait()
             return {tool.name for tool in (await client.list_tools()).tools}
 
         await called(client, "abp_connect", url=URL)
@@ -294,9 +278,6 @@ async def test_client_is_notified_when_tools_change(serve: Serve, era: str) -> N
         assert "abp_text_whisper" in await next_tools()
         await called(client, "abp_disconnect")
         assert "abp_text_shout" not in await next_tools()
-        if era != "legacy":
-            listener.cancel()
-            await asyncio.wait((listener,))
 
 
 async def test_abp_status_describes_named_capability(serve: Serve) -> None:

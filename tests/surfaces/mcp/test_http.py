@@ -20,7 +20,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, files_of, read_as_resource
+from tests.support.mcp_clients import ERAS, URL, Apps, Notifications, called, files_of, read_as_resource
 from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.support.processor import BOUND, longest_turn
 from tests.support.rows import each_row
@@ -244,7 +244,7 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
 
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_listening_client_is_notified_while_user_is_idle(tmp_path: Path, era: str) -> None:
-    apps, notifications = Apps(), ResourceNotifications()
+    apps, notifications = Apps(), Notifications()
     async with (
         served(tmp_path, apps, idle_minutes=0.005) as url,
         client_of(url, ANN, era, message_handler=notifications.message) as ann,

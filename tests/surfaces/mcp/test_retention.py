@@ -25,25 +25,22 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = time.time()
-        self._changed = asyncio.Condition()
-        self._sleeping = False
+        self._asleep, self._moved = asyncio.Event(), asyncio.Event()
 
     async def advance(self, seconds: float) -> None:
         """Move on, and wait until the sleeper sleeps again, after its work if it was due."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._sleeping)
-            self._sleeping = False
-            self.now += seconds
-            self._changed.notify_all()
-            await self._changed.wait_for(lambda: self._sleeping)
+        await self._asleep.wait()
+        self._asleep.clear()
+        self.now += seconds
+        self._moved.set()
+        await self._asleep.wait()
 
     async def sleep(self, seconds: float) -> None:
         until = self.now + seconds
-        async with self._changed:
-            while self.now < until:
-                self._sleeping = True
-                self._changed.notify_all()
-                await self._changed.wait()
+        while self.now < until:
+            self._moved.clear()
+            self._asleep.set()
+            await self._moved.wait()
 
 
 @pytest.fixture

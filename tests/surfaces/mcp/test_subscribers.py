@@ -19,7 +19,7 @@ from mcp_types import (
 )
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, both_eras, called, files_of, newer_era
+from tests.support.mcp_clients import URL, Apps, Notifications, Serve, both_eras, called, files_of, newer_era
 from tests.support.resources import ResourceApp
 from tests.support.web_client import running
 from transports.artifacts import open_store
@@ -30,7 +30,7 @@ from transports.testing import Call
 
 @both_eras
 async def test_subscribed_artifact_is_announced_on_removal_and_restore(serve: Serve, era: str, tmp_path: Path) -> None:
-    notifications = ResourceNotifications()
+    notifications = Notifications()
     async with serve(message_handler=notifications.message) as client:
         uri = files_of(await called(client, "abp_text_shout", text="hi"))[0]["uri"]
         other = files_of(await called(client, "abp_text_shout", text="ho"))[0]["uri"]
@@ -58,7 +58,7 @@ async def test_files_of_detached_call_are_announced(serve: Serve, era: str) -> N
 @pytest.mark.requirement("R2-5.7d")
 @pytest.mark.parametrize("era", ["legacy"])
 async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tmp_path: Path) -> None:
-    notifications = ResourceNotifications()
+    notifications = Notifications()
     async with serve(message_handler=notifications.message) as client:
         declared = client.server_capabilities.resources
         assert declared and declared.subscribe and declared.list_changed
@@ -79,7 +79,7 @@ async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tm
 @pytest.mark.requirement("R2-5.7d")
 @newer_era
 async def test_resource_subscriptions_are_forwarded_to_servers(serve: Serve, era: str) -> None:
-    servers, notifications = Apps(make=lambda _: ResourceApp()), ResourceNotifications()
+    servers, notifications = Apps(make=lambda _: ResourceApp()), Notifications()
 
     def app(number: int) -> ResourceApp:
         transport = servers.transports[number]
@@ -114,7 +114,7 @@ async def test_resource_subscriptions_are_forwarded_to_servers(serve: Serve, era
 
 @newer_era
 async def test_gallery_and_client_watch_one_resource_independently(era: str, tmp_path: Path) -> None:
-    store, server, notifications = open_store(tmp_path / "out"), ResourceApp(), ResourceNotifications()
+    store, server, notifications = open_store(tmp_path / "out"), ResourceApp(), Notifications()
     async with running(store, {}) as web:
         bridge = Bridge(Options(), store, connect=Apps(make=lambda _: server), activity=web.served.activity)
         async with Client(bridge.server, mode=era, message_handler=notifications.message) as client:

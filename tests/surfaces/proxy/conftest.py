@@ -12,7 +12,7 @@ from tests.surfaces.cli.conftest import abp
 __all__ = ["abp"]
 
 if find_spec("mcp") is None:
-    collect_ignore_glob = ["test_[!s]*.py", "test_sessions.py", "test_stdio.py"]
+    collect_ignore_glob = ["test_[!s]*.py", "test_stdio.py"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

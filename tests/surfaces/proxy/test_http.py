@@ -13,10 +13,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx2 as httpx
 import psutil
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, links_of
@@ -38,6 +40,8 @@ HELLO_LINE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 PLAIN = server_of([sys.executable, str(LARGE)])
 SDK = server_of([sys.executable, str(FOLDER / "both.py")])
+TALKATIVE = server_of([sys.executable, str(FOLDER / "talkative.py")])
+MODERN = max(MODERN_PROTOCOL_VERSIONS)
 
 
 @asynccontextmanager
@@ -285,3 +289,60 @@ async def test_sessions_per_user_are_limited(tmp_path: Path) -> None:
             for session in (opened[0], opened[-1])
         ]
         assert statuses == [404, 200]
+
+
+# --- clients without a session that share a server -------------------------------------------------------------------
+
+
+def call(name: str, **arguments: object) -> dict[str, object]:
+    params = {"name": name, "arguments": arguments, "_meta": {"progressToken": "p"}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
+@asynccontextmanager
+async def newest(url: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client without a session. All of them use the same ids and tokens."""
+    headers = {"Authorization": f"Bearer {ANN}", "MCP-Protocol-Version": MODERN}
+    async with aiohttp.ClientSession(url.removesuffix("/mcp"), headers=headers) as http:
+        yield http
+
+
+async def test_http_proxy_isolates_clients_sharing_a_server(tmp_path: Path) -> None:
+    async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
+        async with eve.post("/mcp", json=call("hold")) as listening, ann.post("/mcp", json=call("hold")) as beside:
+            begun = await listening.content.readuntil(b"\n\n")  # its progress: the server has the call
+            assert b'"p"' in begun and b'"p"' in await beside.content.readuntil(b"\n\n")
+            async with ann.post("/mcp", json=call("spill", secret="of-ann")) as spilled:
+                heard = await spilled.text()
+            assert '"text": "spill"' in heard or '"text":"spill"' in heard
+            async with ann.post("/mcp", json=call("release")) as released:
+                await released.text()
+            overheard = begun.decode() + (await listening.content.read()).decode()
+        assert "hold" in overheard and "of-ann" not in overheard and overheard.count('"p"') == 1
+
+
+async def test_client_cannot_end_or_answer_call_of_another_client(tmp_path: Path) -> None:
+    async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
+        async with ann.post("/mcp", json=call("hold")) as held:
+            await held.content.readuntil(b"\n\n")
+            for forged in (
+                {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+                {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "forged"}]}},
+            ):
+                async with eve.post("/mcp", json=forged) as ignored:
+                    assert ignored.status == 202
+            async with eve.post("/mcp", json=call("release")) as released:
+                assert "hold" not in await released.text()
+            answered = (await held.content.read()).decode()
+        assert "hold" in answered and "forged" not in answered and '"id":1' in answered.replace(" ", "")
+
+
+async def test_field_that_looks_like_an_id_does_not_fail_answer(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path, TALKATIVE) as url,
+        newest(url) as ann,
+        asyncio.timeout(60),
+        ann.post("/mcp", json=call("odd")) as answered,
+    ):
+        text = (await answered.text()).replace(" ", "")
+    assert '"requestId":1e400' in text and '"text":"odd"' in text and '"id":1,' in text
