@@ -1,5 +1,5 @@
 """A server without an SDK that gives what it is asked for: ``--bare`` leaves out resources, ``--once FILE`` dies at the
-first call of ``fragile`` or ``risky`` and notes that in FILE."""
+first call of ``risky`` and notes that in FILE."""
 
 import base64
 import hashlib
@@ -42,7 +42,6 @@ TOOLS = [
     {"name": "loose", "inputSchema": ANY, "outputSchema": LOOSE},
     {"name": "strict", "inputSchema": ANY, "outputSchema": STRICT},
     {"name": "take", "inputSchema": FILES},
-    {"name": "fragile", "inputSchema": ANY, "annotations": {"readOnlyHint": True}},
     {"name": "risky", "inputSchema": ANY},
     {"name": "ask", "inputSchema": ANY},
     {"name": "huge", "inputSchema": ANY},
@@ -109,7 +108,7 @@ def called(identity: object, name: str, arguments: dict) -> object:  # type: ign
             heads = {key: [text[:100] for text in values] for key, values in texts.items()}
             sums = {key: [digest(text) for text in values] for key, values in texts.items()}
             return {"content": [], "structuredContent": {"heads": heads, "sums": sums}}
-        case "fragile" | "risky":
+        case "risky":
             died()
             return {"content": [{"type": "text", "text": "alive"}]}
         case "ask":
@@ -162,7 +161,6 @@ for line in sys.stdin:
         case "tools/call":
             result = called(identity, params["name"], params.get("arguments") or {})
         case "resources/read":
-            died()
             uri = params["uri"]
             kind, _, size = uri.partition("://")
             if kind == "ui":
@@ -172,7 +170,7 @@ for line in sys.stdin:
             result = {"contents": [item]}
         case "prompts/get":
             result = made(params["arguments"]["result"])
-        case "ping" | "resources/subscribe" | "logging/setLevel":
+        case "ping":
             result = {}
         case method:
             write({"id": identity, "error": {"code": -32601, "message": f"no {method}"}})

@@ -246,7 +246,7 @@ def test_missing_display_error_names_cli_option(
     )
 
 
-def test_invalid_output_folder_error_is_one_line(
+def test_unwritable_folder_or_recording_error_names_its_option(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG")
@@ -256,6 +256,9 @@ def test_invalid_output_folder_error_is_one_line(
         "--out [STORE_ERROR]\n"
     )
     assert not caplog.records
+    ran = abp("call", workbench.ws_url, "export.pdf", "-p", "html=x", "--record", "/proc/rec.jsonl")
+    assert ran.status == 1 and "cannot write the recording in /proc" in ran.err
+    assert "record to another file" in ran.err and "--record" in ran.err and "ABP_OUTPUT_DIR" not in ran.err
 
 
 @pytest.mark.load

@@ -56,13 +56,20 @@ def test_init_writes_files_from_documentation(written: Callable[[str], dict[str,
     assert adapter.keys() == {"page.html", "table.js", "test_table.py"}
 
 
-def test_init_prints_written_files_and_next_step(
+def test_init_prints_files_and_next_step_and_its_server_reports_port_in_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["init", "app", str(tmp_path / "notes")]) == 0
     printed = capsys.readouterr().out
     assert f"File saved: {tmp_path}/notes/web/app.js\n" in printed and "abp conformance http://" in printed
     assert f"\n  cd {tmp_path}/notes\n" in printed
+    with socket.create_server(("127.0.0.1", 0)) as taken, monkeypatch.context() as started:
+        port = taken.getsockname()[1]
+        started.setattr(sys, "argv", ["serve.py", str(port)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(tmp_path / "notes" / "serve.py"), run_name="__main__")
+    wanted = f"cannot listen on 127.0.0.1:{port}: Address already in use; name another port, 0 for a free one"
+    assert ended.value.code == wanted
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")  # which nobody need be told to enter
     assert main(["init", "config"]) == 0
@@ -80,19 +87,6 @@ def test_unusable_folder_error_says_what_to_do(kind: str, tmp_path: Path, capsys
     message = capsys.readouterr().err
     assert "/proc/new cannot be written" in message and "name another folder" in message
     assert "INTERNAL_ERROR" not in message
-
-
-def test_generated_server_reports_port_in_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert main(["init", "app", str(tmp_path / "notes")]) == 0
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(sys, "argv", ["serve.py", str(port)])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(tmp_path / "notes" / "serve.py"), run_name="__main__")
-    wanted = f"cannot listen on 127.0.0.1:{port}: Address already in use; name another port, 0 for a free one"
-    assert ended.value.code == wanted
 
 
 def test_generated_settings_file_is_valid(

@@ -247,12 +247,6 @@ def test_out_and_store_options_are_aliases(abp: CommandLine, workbench: Fixture,
         assert [param.opts for param in made.params if "--out" in param.opts] == [["--out", "--store"]], command
 
 
-def test_unwritable_recording_error_names_record_option(abp: CommandLine, workbench: Fixture) -> None:
-    ran = abp("call", workbench.ws_url, "export.pdf", "-p", "html=x", "--record", "/proc/rec.jsonl")
-    assert ran.status == 1 and "cannot write the recording in /proc" in ran.err
-    assert "record to another file" in ran.err and "--record" in ran.err and "ABP_OUTPUT_DIR" not in ran.err
-
-
 CSV = "name,value\nlonger than ten,2"
 
 
