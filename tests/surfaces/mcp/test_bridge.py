@@ -42,7 +42,7 @@ def declaring(declared: object, handlers: Mapping[str, Handler] = APP) -> Apps:
 
 @pytest.mark.requirement("R6-10a", "R6-10b", "R4-8c", "R4-12d", "R4-11h", "R4-15k")
 @newer_era
-async def test_connect_list_call_disconnect(serve: Serve) -> None:
+async def test_connect_list_describe_call_disconnect(serve: Serve) -> None:
     async with serve(connected=False) as client:
         names = "connect call result cancel status disconnect render_to_pdf screenshot artifacts read_artifact"
         assert [tool.name for tool in (await client.list_tools()).tools] == [f"abp_{name}" for name in names.split()]
@@ -51,6 +51,11 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert {"abp_text_shout", "abp_job_hold"} <= set(tools)
         assert tools["abp_text_shout"].description == "Text in capitals."
+        about = await client.call_tool("abp_status", {"capability": "text.shout"})
+        assert words(about) == "text.shout: Text in capitals."
+        assert about.structured_content["capability"]["inputSchema"] == {}
+        missing = await client.call_tool("abp_status", {"capability": "text.shuot"})
+        assert missing.is_error and "text.shout" in words(missing)
         document = await called(client, "abp_text_shout", text="hi")
         assert document["data"] == {"text": "HI"}
         assert document["session"] == connected["session"]

@@ -20,7 +20,7 @@ from mcp_types import (
     TextContent,
 )
 
-from tests.support.mcp_clients import ERAS, URL, Apps, Notifications, Serve, both_eras, called, newer_era, words
+from tests.support.mcp_clients import ERAS, URL, Apps, Notifications, Serve, both_eras, called, newer_era
 from tests.support.rows import each_row
 from tests.support.slow import slow_but
 from transports.testing import Call
@@ -278,12 +278,3 @@ async def test_client_is_notified_when_tools_change(serve: Serve, era: str) -> N
         assert "abp_text_whisper" in await next_tools()
         await called(client, "abp_disconnect")
         assert "abp_text_shout" not in await next_tools()
-
-
-async def test_abp_status_describes_named_capability(serve: Serve) -> None:
-    async with serve() as client:
-        answer = await client.call_tool("abp_status", {"capability": "text.shout"})
-        assert words(answer) == "text.shout: Text in capitals."
-        assert answer.structured_content["capability"]["inputSchema"] == {}
-        missing = await client.call_tool("abp_status", {"capability": "text.shuot"})
-        assert missing.is_error and "text.shout" in words(missing)

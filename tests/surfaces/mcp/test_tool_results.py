@@ -165,16 +165,12 @@ async def test_export_returns_text_and_resource(serve: Serve) -> None:
             assert link.uri in {entry["uri"] for entry in (await called(client, "abp_artifacts"))["artifacts"]}
 
 
-async def test_success_without_data_returns_short_text_and_no_link(serve: Serve) -> None:
-    async with serve(giving(stop=None)) as client:
+@pytest.mark.requirement("R2-4.4b")
+async def test_text_over_field_limit_is_a_preview_and_no_data_is_a_short_text(serve: Serve) -> None:
+    async with serve(giving(read={"log": "x" * 10_001, "n": 1}, see={"log": "x" * 10_000}, stop=None)) as client:
         answer = await client.call_tool("abp_stop", {})
         assert not answer.is_error and words(answer) == "The app answered without data."
         assert len(answer.content) == 1 and not files_of(answer.structured_content)
-
-
-@pytest.mark.requirement("R2-4.4b")
-async def test_text_over_field_limit_is_a_preview_even_in_small_answer(serve: Serve) -> None:
-    async with serve(giving(read={"log": "x" * 10_001, "n": 1}, see={"log": "x" * 10_000})) as client:
         shown = (await called(client, "abp_read"))["data"]
         assert shown["n"] == 1 and shown["log"]["preview"] == "x" * 200 + "…"
         assert (await called(client, "abp_see"))["data"] == {"log": "x" * 10_000}

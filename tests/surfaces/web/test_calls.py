@@ -168,17 +168,6 @@ async def test_failed_calls_are_reported(web: Web) -> None:
     assert (await web.post("/apps/nobody/calls", {"capability": "steps"})).status == 404
 
 
-async def test_delete_request_cancels_call_and_is_idempotent(web: Web) -> None:
-    session = await web.connect()
-    async with web.listen() as events:
-        call = await start(web, session, "forever")
-        assert (await web.ask("DELETE", f"/calls/{call}")).status == 202
-        over = (await events.until("call_finished", id=call))[2]
-        assert (over["status"], over["error"]["code"]) == ("cancelled", "CANCELLED")
-    assert (await web.ask("DELETE", f"/calls/{call}")).status == 202  # it is over already
-    assert (await web.ask("DELETE", "/calls/unknown")).status == 404
-
-
 async def test_artifact_is_passed_into_call(web: Web) -> None:
     session = await web.connect()
     file = {"param": "file", "artifact": (await put_artifact(web.store)).id}
@@ -209,7 +198,7 @@ async def test_disconnecting_app_ends_its_calls(web: Web) -> None:
 async def test_question_of_latest_call_is_answered_over_http_once(web: Web) -> None:
     session = await web.connect()
     async with web.listen() as events:
-        await start(web, session, "forever")
+        earlier = await start(web, session, "forever")
         await events.until("call_started", capability="forever")
         call = await start(web, session, "ask")
         question = (await events.until("call_asked"))[2]
@@ -227,6 +216,11 @@ async def test_question_of_latest_call_is_answered_over_http_once(web: Web) -> N
         await events.until("call_asked", id=refused)
         assert (await web.post(f"/calls/{refused}/answer", {"success": False})).status == 204
         assert await result(web, refused) == {"answer": {"success": False, "cancelled": True}}
+        for _ in range(2):  # the second time it is over already
+            assert (await web.ask("DELETE", f"/calls/{earlier}")).status == 202
+            over = (await web.get(f"/calls/{earlier}?wait=20")).json
+            assert (over["status"], over["error"]["code"]) == ("cancelled", "CANCELLED")
+    assert (await web.ask("DELETE", "/calls/unknown")).status == 404
 
 
 async def test_call_of_another_program_is_shown_and_stays_its_own(web: Web) -> None:
