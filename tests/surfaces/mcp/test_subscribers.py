@@ -49,7 +49,7 @@ async def test_subscribed_artifact_is_announced_on_removal_and_restore(serve: Se
 
 @newer_era
 async def test_files_of_detached_call_are_announced(serve: Serve, era: str) -> None:
-    notifications = ResourceNotifications()
+    notifications = Notifications()
     async with serve(message_handler=notifications.message) as client, notifications.subscribed(client, era):
         await called(client, "abp_call", capability="text.shout", params={"text": "hi"}, detach=True)
         await notifications.until("list")
