@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from tests.support.pages import serve_answers
+
 APP = """
 globalThis.loads = (globalThis.loads ?? 0) + 1;
 const bytes = (size, seed) => new Uint8Array(size).map((_, i) => (i * 7 + seed) % 251).buffer;
@@ -64,14 +66,5 @@ async def notebook(title: str = "Notebook", scripts: list[str] | None = None) ->
         html = f"<!doctype html><title>{title if script else 'plain'}</title>{script}"
         return web.Response(text=html, content_type="text/html", headers={"Cache-Control": "no-store"})
 
-    app = web.Application()
-    for path in ("/", "/plain"):
-        app.router.add_get(path, page)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0]
-        yield f"http://{host}:{port}/"
-    finally:
-        await runner.cleanup()
+    async with serve_answers(page) as url:
+        yield url

@@ -24,7 +24,7 @@ from playwright.async_api import Error as PlaywrightError, Page, async_playwrigh
 from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
 from tests.support.needs import missing
-from tests.support.pages import reach_without_cdp, serve_page
+from tests.support.pages import app_page, reach_without_cdp, serve_page
 from tests.support.slow import slow_but
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
@@ -63,10 +63,7 @@ def without_cdp(shared: Browser, tmp_path: Path) -> Callable[..., Session]:
 
 #: A sandbox without allow-downloads gives no event at all.
 SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts allow-same-origin"}
-SANDBOXED = """<script>
-window.abp = { initialize: () => ({ app: { name: "Sandboxed" } }), listCapabilities: () => [{ name: "file" }],
-  call: async () => ({ success: true, data: { file: new Blob([new Uint8Array(9 << 20).fill(7)]) } }) };
-</script>"""
+SANDBOXED = app_page("file: () => ({ file: new Blob([new Uint8Array(9 << 20).fill(7)]) })")
 
 
 @pytest.mark.parametrize(("way", "rung"), slow_but([("cdp", "stream"), ("evaluate", "slices")], ("cdp", "stream")))
@@ -158,16 +155,6 @@ async def test_a_crashed_renderer_is_replaced(
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> None:
-    if find_browser(name="chromium") is None:
-        pytest.skip("no Chromium here")
-    async with connect(fixture.url, browser="chromium", store=tmp_path) as app:
-        assert (await app.call("file.list")).artifacts
-        browser = app.transport._browser  # type: ignore[attr-defined]
-        assert isinstance(browser, Browser) and browser.engine == "chromium" and browser.version
 
 
 @pytest.mark.slow

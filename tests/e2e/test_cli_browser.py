@@ -14,31 +14,20 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_cli import Cli, Quick, abp as abp, quick as quick
+from tests.e2e.test_cli import Cli, abp as abp, quick as quick
 from tests.support import command_line
 from tests.support.command_line import CommandLine
+from tests.support.pages import app_page
 from tests.support.pdf import text_of
 from transports.playwright._find import find_browser
 
 pytestmark = pytest.mark.browser
 
-PAGE = b"""<!doctype html><title>Echo</title><script>
-const progress = (value) => window.dispatchEvent(new CustomEvent('x', {detail: value}));
-window.abp = {
-  async initialize() {
-    return { sessionId: 's', protocolVersion: '0.1', app: { id: 'echo', name: 'Echo', version: '1' },
-             capabilities: [{ name: 'echo', description: 'what it gets' }, { name: 'wait', description: 'for ever' }] };
-  },
-  async call(name, params) {
-    if (name === 'wait') { await fetch('/called'); await new Promise(() => {}); }
-    return { success: true, data: { params } };
-  },
-};
-</script>"""
+PAGE = app_page("async wait() { await fetch('/called'); await new Promise(() => {}); }").encode()
 
 
 class Site(ThreadingHTTPServer):
-    """A small site beside the reference app: ``/`` is an app that answers its parameters, ``/hang`` never
+    """A small site beside the reference app: ``/`` is an app with a call that never ends, ``/hang`` never
     answers. ``seen`` tells which paths were asked for."""
 
     daemon_threads = True
@@ -104,7 +93,7 @@ def kinds(document: dict[str, object]) -> dict[str, type]:
     return {name: type(value) for name, value in document.items()}
 
 
-def test_cli_pdf_call_prints_documented_json(abp: Cli, quick: Quick, workbench: str) -> None:
+def test_cli_pdf_call_prints_documented_json(abp: Cli, quick: CommandLine, workbench: str) -> None:
     ran = quick("call", workbench, "export.pdf", "--params", '{"html":"<h1>Hi</h1>"}', "--json")
     assert (ran.status, ran.err) == (0, "")
     document = ran.document
@@ -124,7 +113,7 @@ def test_cli_pdf_call_prints_documented_json(abp: Cli, quick: Quick, workbench: 
     assert text_of(path) == "Hi"
 
 
-def test_cli_reads_limit_from_setting_and_params_from_stdin(abp: Cli, quick: Quick, workbench: str) -> None:
+def test_cli_reads_limit_from_setting_and_params_from_stdin(abp: Cli, quick: CommandLine, workbench: str) -> None:
     socket = over_websocket(workbench)
     small = {"ABP_MAX_ARTIFACT_BYTES": "99999"}
     limited = quick("call", socket, "file.generate", "-p", "bytes=100000", "--json", env=small)
@@ -132,36 +121,36 @@ def test_cli_reads_limit_from_setting_and_params_from_stdin(abp: Cli, quick: Qui
     assert "99999" in limited.complaint.replace(",", "") and "ABP_MAX_ARTIFACT_BYTES" in limited.complaint
     assert abp.files() == []
 
-    data = quick("call", socket, "data.json", "--params", "-", input=b'{"csv": "a\\n1\\n2"}')
+    data = quick("call", socket, "data.json", "--params", "-", stdin=b'{"csv": "a\\n1\\n2"}')
     assert (data.status, data.err) == (0, "")
-    answer, saved = data.text.splitlines()
+    answer, saved = data.out.splitlines()
     written = Path(saved.removeprefix("Output saved to file: ")).read_text(encoding="utf-8")
     assert json.loads(answer) == json.loads(written) and json.loads(answer)["count"] == 2
     only_file = quick("call", socket, "data.json", "--params", '{"csv": "a\\n1"}', "--inline-data", "off")
-    assert re.fullmatch(r"Output saved to file: \S+\nSize: \d+ characters\n", only_file.text)
+    assert re.fullmatch(r"Output saved to file: \S+\nSize: \d+ characters\n", only_file.out)
 
 
 @pytest.mark.requirement("R4-16h")
 def test_cli_call_stores_into_bucket_and_reads_back(
-    quick: Quick, workbench: str, tmp_path: Path, memory_bucket: str
+    quick: CommandLine, workbench: str, tmp_path: Path, memory_bucket: str
 ) -> None:
     env = {"ABP_STORE": f"{memory_bucket}/team/blue"}
     params = ("-p", "megabytes=3", "-p", "filename=three.bin")
     called = quick("call", over_websocket(workbench), "file.generate", *params, "--json", env=env).document
     (artifact,) = called["artifacts"]
     assert (artifact["path"], artifact["filename"], artifact["size_bytes"]) == (None, "three.bin", 3 << 20)
-    shown = quick("artifacts", "show", artifact["id"], "--json", env=env).text
+    shown = quick("artifacts", "show", artifact["id"], "--json", env=env).out
     assert artifact["sha256"] in shown and "file.generate" in shown
-    assert artifact["id"] in quick("artifacts", "list", "--json", env=env).text
+    assert artifact["id"] in quick("artifacts", "list", "--json", env=env).out
     target = tmp_path / "back.bin"
     assert quick("artifacts", "get", artifact["id"], target, env=env).status == 0
     assert hashlib.sha256(target.read_bytes()).hexdigest() == artifact["sha256"]
     assert quick("artifacts", "fsck", "--json", env=env).document["problems"] == []
     assert quick("artifacts", "rm", artifact["id"], env=env).status == 0
-    assert artifact["id"] not in quick("artifacts", "list", "--json", env=env).text
+    assert artifact["id"] not in quick("artifacts", "list", "--json", env=env).out
 
 
-def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: Quick, workbench: str) -> None:
+def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: CommandLine, workbench: str) -> None:
     before = abp.put(b"before")
     listing = abp.files()
     socket = over_websocket(workbench)
@@ -169,14 +158,12 @@ def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: Quick, 
     ran = {
         "lying": quick("call", socket, "fault.wrong_size", "--json"),
         "silent": quick("call", socket, "fault.never", "--timeout", "0.5", "--json"),
-        "refused": quick("call", "http://127.0.0.1:3/", "x", "--json"),
         "unknown": quick("call", socket, "export.pfd", "--json"),
         "setting": quick("call", socket, "fault.never", "--json", env=setting),
     }
     expected = {
         "lying": ("SIZE_MISMATCH", "declared", "nothing was stored"),
         "silent": ("TIMEOUT", "fault.never", "within 0.5 s"),
-        "refused": ("TRANSPORT_ERROR", "http://127.0.0.1:3/", "start the app or correct the address"),
         "unknown": ("UNKNOWN_CAPABILITY", "did you mean", "export.pdf"),
         "setting": ("TIMEOUT", "fault.never", "within 0.4 s"),
     }
@@ -198,10 +185,10 @@ def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: Quick, 
     assert "\x1b[31m" in evil.document["error"]["message"]
 
 
-def test_capabilities_and_doctor_commands_list_app_and_browser(abp: Cli, quick: Quick, workbench: str) -> None:
+def test_capabilities_and_doctor_commands_list_app_and_browser(abp: Cli, quick: CommandLine, workbench: str) -> None:
     text = quick("capabilities", over_websocket(workbench))
     listed = quick("capabilities", over_websocket(workbench), "--json")
-    lines = text.text.splitlines()
+    lines = text.out.splitlines()
     document = listed.document
     names = [capability["name"] for capability in document["capabilities"]]
     assert len(lines) > 15
@@ -216,7 +203,7 @@ def test_capabilities_and_doctor_commands_list_app_and_browser(abp: Cli, quick: 
 
 
 @pytest.mark.slow
-def test_doctor_names_missing_webmcp(quick: Quick, tmp_path: Path) -> None:
+def test_doctor_names_missing_webmcp(quick: CommandLine, tmp_path: Path) -> None:
     found = find_browser()
     assert found is not None
     without_webmcp = tmp_path / "chromium"
@@ -230,12 +217,12 @@ def test_doctor_names_missing_webmcp(quick: Quick, tmp_path: Path) -> None:
         "webmcp           off: this browser has none; use Chromium 149 or newer",
         "needs --enable-features=WebMCP",
     ):
-        assert fact in healthy.text
-    assert re.search(r"browser version +\S*\d+\.\d", healthy.text)
+        assert fact in healthy.out
+    assert re.search(r"browser version +\S*\d+\.\d", healthy.out)
 
 
 def test_terminal_shows_progress_bar_and_stdout_stays_clean(
-    quick: Quick, workbench: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    quick: CommandLine, workbench: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     hostile = "[/b] \x1b]0;title\x07 [red]stage"
     pairs = ("-p", "steps=6", "-p", "delay=150", "-p", f"label={hostile}")
@@ -251,13 +238,13 @@ def test_terminal_shows_progress_bar_and_stdout_stays_clean(
     assert piped.err == ""
 
 
-def test_demo_stores_results_of_all_calls(abp: Cli, quick: Quick) -> None:
+def test_demo_stores_results_of_all_calls(abp: Cli, quick: CommandLine) -> None:
     ran = quick("demo", "--out", abp.out, "--megabytes", "1")
     assert ran.status == 0, ran
-    rows = [line for line in ran.text.splitlines() if " playwright " in line]
+    rows = [line for line in ran.out.splitlines() if " playwright " in line]
     assert len(rows) >= 12 and all(Path(row.split()[-1]).is_file() for row in rows)
     kept = [abp.out / name for name in abp.files() if not name.startswith(".abp")]
     size = sum(path.stat().st_size for path in kept)
-    assert f" results of 16 calls, in {len(kept)} files, {size:,} bytes, in {abp.out}" in ran.text
-    assert "[16/16]" in ran.err and "SHA-256 are those of its reference" in ran.text and "NOT AS STORED" not in ran.text
+    assert f" results of 16 calls, in {len(kept)} files, {size:,} bytes, in {abp.out}" in ran.out
+    assert "[16/16]" in ran.err and "SHA-256 are those of its reference" in ran.out and "NOT AS STORED" not in ran.out
     assert all(line.startswith("abp: ") for line in ran.err.splitlines())

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 
-from tests.e2e.test_cli import Cli, Quick, abp as abp, quick as quick
+from tests.e2e.test_cli import Cli, abp as abp, quick as quick
 from tests.routing.http.test_discovery import LINK, json_reply, manifest, page, site
-from tests.support.command_line import in_thread, serving
+from tests.support.command_line import CommandLine, in_thread, serving
 from tests.support.raw_server import listening
 
 
-def test_discover_prints_reference_app(abp: Cli, quick: Quick) -> None:
+def test_discover_prints_reference_app(abp: Cli, quick: CommandLine) -> None:
     with serving() as fixture:
         ran, as_json = quick("discover", fixture.url), quick("discover", fixture.strict_url, "--json")
-    first, *listed, last = ran.text.splitlines()
+    first, *listed, last = ran.out.splitlines()
     assert (ran.status, ran.err) == (0, "")
     assert re.fullmatch(r"Workbench \S+ \(\S+\)", first)
     assert last == f"ABP 0.1, from {fixture.url}abp-manifest.json"
@@ -40,7 +40,7 @@ def test_discover_prints_reference_app(abp: Cli, quick: Quick) -> None:
     assert pdf["inputSchema"]["type"] == "object"
 
 
-def test_page_without_manifest_is_reported(quick: Quick) -> None:
+def test_page_without_manifest_is_reported(quick: CommandLine) -> None:
     with in_thread(listening(site({"/": page("")}))) as server:
         ran = quick("discover", f"{server.url}/", "--json")
         missing = quick("discover", f"{server.url}/nothing")
@@ -50,11 +50,11 @@ def test_page_without_manifest_is_reported(quick: Quick) -> None:
     assert error["code"] == "DISCOVERY_FAILED" and error["details"] == {"url": f"{server.url}/"}
     assert ran.complaint == f"abp: {error['message']} [DISCOVERY_FAILED]"
     assert 'no <link rel="abp-manifest" href="…"> in its head' in ran.complaint
-    assert (missing.status, missing.out) == (1, b"")
+    assert (missing.status, missing.out) == (1, "")
     assert "answered 404 Not Found [DISCOVERY_FAILED]" in missing.complaint
 
 
-def test_discover_warnings_go_to_stderr_and_document(quick: Quick) -> None:
+def test_discover_warnings_go_to_stderr_and_document(quick: CommandLine) -> None:
     body = manifest({"name": "old", "deprecated": True}, {}, {"name": "\x1b[31mred", "experimental": True}, abp="3.1")
     with in_thread(listening(site({"/": page(), "/m.json": json_reply(body)}))) as server:
         ran, text = quick("discover", server.url, "--json"), quick("discover", server.url)
@@ -62,10 +62,10 @@ def test_discover_warnings_go_to_stderr_and_document(quick: Quick) -> None:
     assert len(ran.document["warnings"]) == 2
     assert ran.err == "".join(f"abp: {warning}\n" for warning in ran.document["warnings"])
     assert text.err.count("\n") == 2 and "newer than 0.1" in text.err
-    assert "[deprecated]" in text.text and "[experimental]" in text.text and "\x1b" not in text.text
+    assert "[deprecated]" in text.out and "[experimental]" in text.out and "\x1b" not in text.out
 
 
-def test_manifest_link_to_private_address_is_blocked(quick: Quick) -> None:
+def test_manifest_link_to_private_address_is_blocked(quick: CommandLine) -> None:
     with (
         in_thread(listening(json_reply(), host="127.0.0.2")) as other,
         in_thread(listening(page(LINK.replace("/m.json", f"{other.url}/m.json")))) as server,

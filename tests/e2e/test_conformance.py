@@ -160,14 +160,6 @@ async def test_extension_conforms(tmp_path: Path) -> None:
     assert {one.check.id for one in report.with_status("passed")} >= {"page.reload", "binary.type", "session.list"}
 
 
-@pytest.mark.usefixtures("whole_chromium")
-@in_session
-@pytest.mark.slow
-async def test_nonconforming_extension_has_findings() -> None:
-    report = await check_app(str(ROOT / "tests" / "support" / "extension"), Plan(timeout=1.0))
-    assert {"page.members", "page.call"} <= set(found(report))
-
-
 @in_session
 async def test_probe_of_a_page_that_spins_ends_soon(tmp_path: Path, browser: Browser) -> None:
     script = "window.abp = { initialize: () => ({}), call() { while (true); } }"

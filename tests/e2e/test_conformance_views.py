@@ -11,8 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.e2e.test_conformance import found
 from tests.support.mcp_servers import target
 from tests.support.planted_views import ALLOWED_VIEWS, PLANTED_VIEWS, PlantedView, faulty_target

@@ -17,8 +17,9 @@ import pytest_asyncio
 from aiohttp import web
 
 from tests.e2e.conftest import Connect
+from tests.e2e.test_late_files import UNOPENED
 from tests.support.eventually import eventually
-from tests.support.pages import serve_answers, serve_page
+from tests.support.pages import app_page, serve_answers, serve_page
 from tests.support.pdf import image_of, pages_of, text_of
 from tests.support.slow import slow_but
 from transports import (
@@ -255,14 +256,10 @@ async def test_removed_images_fields_and_shadow_trees_are_printed(app: Session) 
 
 @pytest.mark.slow
 async def test_copy_for_print_neither_loads_frames_again_nor_shows_fallbacks(browser: Browser, tmp_path: Path) -> None:
-    html = """<body>body<iframe src="/in-iframe"></iframe><object data="/in-object">fallback</object>
-      <embed src="/in-embed"><script>
-      window.abp = {
-        initialize: () => ({ success: true, data: { sessionId: "1", app: { id: "a", name: "A", version: "1" } } }),
-        call: (capability) => { print(); document.body.append("changed"); return { success: true, data: 1 }; },
-        listCapabilities: () => [{ name: "report.print" }],
-      };
-    </script>"""
+    html = app_page(
+        '"report.print"() { print(); document.body.append("changed"); return 1; }',
+        body='body<iframe src="/in-iframe"></iframe><object data="/in-object">fallback</object><embed src="/in-embed">',
+    )
     requests: Counter[str] = Counter()
 
     async def answer(request: web.Request) -> web.Response:
@@ -289,39 +286,34 @@ async def test_parallel_calls_each_get_their_own_print_on_a4_unless_app_says_oth
 
 
 #: An app whose capability prints a frame or a window of its own, which it writes itself or which has an address.
-PRINTING = """<!doctype html><body><script>
-const prints = async (view, times) => {
-  const printed = new Promise((resolve) => { view.onafterprint = resolve; });
-  for (let count = 0; count < times; count += 1) view.print();
-  await printed;
-};
-const ways = {
-  frame: () => {
+PRINTING = app_page(
+    """
+  frame() {
     const frame = document.body.appendChild(document.createElement("iframe"));
     frame.contentDocument.write("<p>The report");
     frame.contentWindow.name = "framed";
     for (let count = 0; count < 3; count += 1) open("", "framed").print();
     frame.remove();
   },
-  written: async () => {
+  async written() {
     const report = open("", "report");
     report.document.write("<p>The report");
     await prints(report, 3);
     report.close();
   },
-  addressed: async () => {
+  async addressed() {
     const report = open("/report", "report");
     await prints(report, 0);
     report.close();
-  },
-};
+  },""",
+    before="""
 if (location.pathname === "/report") onload = () => print();
-else window.abp = {
-  initialize: () => ({ app: { name: "Printing" } }),
-  call: async (_, { way }) => { await ways[way](); return { success: true, data: 1 }; },
-  listCapabilities: () => [{ name: "report.print" }],
-};
-</script>"""
+const prints = async (view, times) => {
+  const printed = new Promise((resolve) => { view.onafterprint = resolve; });
+  for (let count = 0; count < times; count += 1) view.print();
+  await printed;
+};""",
+)
 
 
 @pytest.mark.parametrize("protocol", slow_but(["abp", "auto"], "auto"))
@@ -332,7 +324,7 @@ async def test_print_of_frame_or_window_is_a_warning(
         transport = PlaywrightTransport(url, browser=browser, protocol=protocol)
         async with connect(url, transport=transport, store=tmp_path) as app:
             for way, view in (("frame", "frame"), ("written", "window"), ("addressed", "window")):
-                result = await app.call("report.print", {"way": way})
+                result = await app.call(way)
                 assert result.warnings == (f"the app printed a {view}, which makes no PDF",), way
                 assert files(result) == [], way
 
@@ -679,10 +671,6 @@ addEventListener('message', async ({ data, source, origin }) => {
 
 
 BOX = "allow-scripts allow-same-origin allow-downloads"
-UNOPENED = (
-    "1 windows did not open in time: the browser refuses them, or their server is slow; then a file that one shows "
-    "comes with a later call"
-)
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,6 @@ def test_replay(url: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.requirement("R4-15j", "R4-15l")
 def test_mcp_client(run_here: Run, url: str, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
     printed = run_here("mcp_client.py", url.replace("http", "ws") + "abp")  # the bridge needs no browser for it
     (pdf,) = (tmp_path / "out").glob("*.pdf")
     assert hashlib.sha256(pdf.read_bytes()).hexdigest() in printed

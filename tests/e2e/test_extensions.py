@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 
 from transports import Browser, Session, UsageError, connect
 from transports.artifacts import open_store
 from transports.errors import ABPError, ConnectFailed, ProfileInUse
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("whole_chromium")]
 
@@ -149,11 +152,7 @@ async def test_extension_rejected_by_chromium_says_why(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def bridge(store: Path, *apps: str) -> AsyncIterator[Any]:
-    mcp = pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    from transports.surfaces.mcp._bridge import Bridge
-    from transports.surfaces.mcp._options import Options
-
-    async with mcp.Client(Bridge(Options(apps=apps), open_store(store)).server) as client:
+    async with Client(Bridge(Options(apps=apps), open_store(store)).server) as client:
         yield client
 
 

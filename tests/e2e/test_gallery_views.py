@@ -9,12 +9,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
-import aiohttp
 from playwright.async_api import Error as PlaywrightError, Frame, Page, expect
 
 from tests.session.test_calls import ListedApp

@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import reach_without_cdp, serve_page
+from tests.support.pages import app_page, reach_without_cdp, serve_page
 from tests.support.processor import BOUND, longest_turn
 from tests.support.slow import slow_but
 from transports import Browser, PlaywrightTransport, ProtocolError, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-APP = """
-const forge = (value, work) => {
-  Array.prototype.toJSON = () => { delete Array.prototype.toJSON; return value; };
-  return work();
-};
-const CALLS = {
+APP = app_page(
+    """
   alive: () => [],
   many: ({ count }) => ({ rows: Array(count).fill([]) }),
   // What the agent says of the content in its reply is this.
@@ -31,22 +27,13 @@ const CALLS = {
     return { content: new Uint8Array(10), more: 1 };
   },
   event: ({ event }) => (forge(event, () => __abp_progress({})), 0),
-  digits: ({ digits }) => (__abp_progress({ operationId: "x", progress: 10n ** BigInt(digits) }), 0),
-};
-globalThis.abp = {
-  async initialize() {
-    return { sessionId: "s", protocolVersion: "0.1", app: { id: "h", name: "Hostile", version: "1" },
-      capabilities: Object.keys(CALLS).map((name) => ({ name, available: true })), features: {} };
-  },
-  async listCapabilities() {
-    return Object.keys(CALLS).map((name) => ({ name, description: name }));
-  },
-  async call(name, params) {
-    return { success: true, data: await CALLS[name](params) };
-  },
-  async shutdown() {},
-};
-"""
+  digits: ({ digits }) => (__abp_progress({ operationId: "x", progress: 10n ** BigInt(digits) }), 0),""",
+    before="""
+const forge = (value, work) => {
+  Array.prototype.toJSON = () => { delete Array.prototype.toJSON; return value; };
+  return work();
+};""",
+)
 
 
 #: Some of what a page would have the agent say; tests/playwright/test_received.py has all.
@@ -61,7 +48,7 @@ async def test_page_cannot_forge_events_or_replies(
     if way == "evaluate":
         reach_without_cdp(monkeypatch)
     async with (
-        serve_page(f"<script>{APP}</script>") as url,
+        serve_page(APP) as url,
         connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
     ):
         for event in _EVENTS:
@@ -79,7 +66,7 @@ async def test_answer_with_many_values_does_not_block_and_too_many_is_rejected(
     browser: Browser, tmp_path: Path
 ) -> None:
     async with (
-        serve_page(f"<script>{APP}</script>") as url,
+        serve_page(APP) as url,
         connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
     ):
         await app.call("many", {"count": 1000})

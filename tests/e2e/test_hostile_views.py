@@ -16,8 +16,6 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Error as PlaywrightError, Route
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.support.eventually import eventually
 from tests.support.listener import PEER, listening
 from tests.support.mcp_servers import target

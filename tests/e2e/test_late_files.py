@@ -13,29 +13,21 @@ import pytest_asyncio
 from aiohttp import web
 
 from tests.support.eventually import eventually
-from tests.support.pages import serve_answers
+from tests.support.pages import app_page, serve_answers
 from tests.support.slow import slow_but
 from transports import Browser, Effect, Result, Session, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.load]
 
 #: An app whose capabilities are pieces of script: ``call("run", {"script": "…"})`` answers what the script returns.
-PAGE = """<!doctype html><title>Late</title><script>
+PAGE = app_page(
+    "run: async ({ script }) => (await new AsyncFunction(script)()) ?? null",
+    before="""
 const link = (href, name) => Object.assign(document.createElement("a"), { href, download: name });
 const blobLink = (name) => link(URL.createObjectURL(new Blob([`content of ${name}`])), name);
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
-const app = { id: "late", name: "Late", version: "1" };
-const AsyncFunction = (async () => {}).constructor;
-window.abp = {
-  protocolVersion: "0.1", app,
-  async initialize() {
-    const capabilities = [{ name: "run", available: true }];
-    return { sessionId: "s", protocolVersion: "0.1", app, features: {}, capabilities };
-  },
-  async call(name, { script }) { return { success: true, data: (await new AsyncFunction(script)()) ?? null }; },
-  async shutdown() {},
-};
-</script>"""
+const AsyncFunction = (async () => {}).constructor;""",
+)
 PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n" + (
     b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
 )

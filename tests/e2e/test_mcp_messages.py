@@ -12,11 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 import httpx2 as httpx
+import pytest
 
 from tests.e2e.test_mcp_stdio import ABP, HELLO, Bridge, environment, request_of
 from tests.support.mcp_http import ANN, served

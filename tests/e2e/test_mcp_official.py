@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.mcp_official.node import Node, installed
 from tests.mcp_official.running import ERAS, conformance, inspect_http, inspect_stdio
 

@@ -144,11 +144,6 @@ async def test_typed_content_is_stored_and_text_stays(shared: Session) -> None:
     assert {step.layer for step in image.steps} == {"typed"}
 
 
-async def test_a_large_blob_arrives_byte_for_byte(shared: Session) -> None:
-    ref = (await shared.call("large", {"bytes": 3_000_001})).artifacts["content.0.resource.blob"]
-    assert (ref.size_bytes, ref.sha256) == (3_000_001, digest(bytes(3_000_001)))
-
-
 async def test_an_answer_over_the_limit_fails_only_its_call(
     app: Connected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp import Client
 from mcp.server.subscriptions import ToolsListChanged
 from mcp_types import CallToolResult, ToolListChangedNotification

@@ -52,8 +52,6 @@ PRINTED = {
 def test_new_project_passes_its_printed_steps(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "view":
-        pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
     printed = follow(kind, tmp_path, capsys, monkeypatch)
     assert [text for text in PRINTED[kind] if not re.search(text, printed)] == [], printed
     if kind == "view":

@@ -8,8 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.e2e.test_examples import run_example, url as url
 
 pytestmark = pytest.mark.browser

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext
 
-from tests.support.pages import serve_page
+from tests.support.pages import app_page, serve_page
 from tests.support.pdf import text_of
 from transports import Browser, PlaywrightTransport, Progress, Session, UsageError, connect
 from transports.errors import CapabilityError, NotAbpApp, StoreError, UnsupportedBinary
@@ -32,20 +32,6 @@ _INPUTS = [
 ]  # fmt: skip
 
 
-def html(calls: str, *, before: str = "", body: str = "") -> str:
-    """A page with an app; ``calls`` are members of an object: name and function of the parameters and options."""
-    return f"""<!doctype html><title>Odd</title><script>{before}</script><body>{body}<script>
-{{
-  const CALLS = {{ {calls} }}, app = {{ id: "odd", name: "Odd", version: "1" }};
-  const capabilities = Object.keys(CALLS).map((name) => ({{ name, available: true }}));
-  window.abp = {{
-    async initialize() {{ return {{ sessionId: "s", protocolVersion: "0.1", app, features: {{}}, capabilities }}; }},
-    async call(name, params, options) {{ return {{ success: true, data: await CALLS[name](params, options) }}; }},
-    async shutdown() {{}},
-  }};
-}}</script>"""
-
-
 Open = Callable[..., AbstractAsyncContextManager[Session]]
 
 
@@ -62,7 +48,7 @@ def connected(browser: Browser, tmp_path: Path) -> Open:
 async def test_elements_named_like_document_members_and_page_that_cannot_be_copied_are_printed(connected: Open) -> None:
     forms = "".join(f'<form name="{name}"></form>' for name in _MEMBERS)
     inputs = "".join(f'<input name="{name}">' for name in _INPUTS)
-    page = html(
+    page = app_page(
         """
         print() {
           const said = document.getElementById("said");
@@ -169,7 +155,7 @@ async def odd(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Asy
     """One session for all tests that leave the page of odd calls as it is."""
     isolated = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
     async with (
-        serve_page(html(_ODD_CALLS, body="<iframe srcdoc=x></iframe>"), isolated) as url,
+        serve_page(app_page(_ODD_CALLS, body="<iframe srcdoc=x></iframe>"), isolated) as url,
         connect(url, browser=browser, store=tmp_path_factory.mktemp("odd")) as app,
     ):
         yield app
@@ -297,7 +283,7 @@ async def test_page_with_frozen_builtins_is_driven_normally(browser: Browser, tm
     file: ({ size }) => new Uint8Array(size), size: ({ file }) => ({ size: file.content.byteLength }),
     print: () => { window.print(); return 1; }"""
     async with (
-        serve_page(html(calls, before=_HARDEN)) as url,
+        serve_page(app_page(calls, before=_HARDEN)) as url,
         connect(url, browser=browser, store=tmp_path) as app,
     ):
         data: Any = (await app.call("data")).data
@@ -324,14 +310,14 @@ async def test_page_that_reloads_while_its_app_begins_is_opened(connected: Open)
         return new Promise(() => {});
       };
     }"""
-    async with connected(html("count: () => Number(localStorage.count)") + f"<script>{begin}</script>") as app:
+    async with connected(app_page("count: () => Number(localStorage.count)") + f"<script>{begin}</script>") as app:
         assert (await app.call("count")).data == 2
 
 
 async def test_calls_and_opening_end_although_the_clock_is_stopped(context: BrowserContext, tmp_path: Path) -> None:
     await context.clock.install(time=0)
     await context.clock.pause_at(1000)
-    page = html(
+    page = app_page(
         'url: () => URL.createObjectURL(new Blob(["a"])).slice(0, 5), echo: (params) => params, '
         "read: () => { new Response(new ReadableStream()).text(); return 7; }"
     )
@@ -365,7 +351,7 @@ members: () => [typeof fetch("/").cancel, typeof fetch("/").end]"""
 
 async def test_open_page_with_its_own_natives_is_driven_normally(context: BrowserContext, tmp_path: Path) -> None:
     page = await context.new_page()
-    async with serve_page(html(_CALLS_IN_REPLACED, before=_REPLACED)) as url:
+    async with serve_page(app_page(_CALLS_IN_REPLACED, before=_REPLACED)) as url:
         await page.goto(url)
         answer = {"success": True, "data": {"value": 5}}
         async with connect(url, page=page, store=tmp_path, timeout=10, on_elicitation=lambda _: answer) as app:
@@ -381,7 +367,7 @@ async def test_open_page_with_its_own_natives_is_driven_normally(context: Browse
 async def test_page_with_a_session_or_with_replaced_builtin_is_rejected(context: BrowserContext) -> None:
     page = await context.new_page()
     no_origin = {"Content-Security-Policy": "sandbox allow-scripts"}  # so that no frame of the page can be looked into
-    async with serve_page(html("one: () => 1"), no_origin) as url:
+    async with serve_page(app_page("one: () => 1"), no_origin) as url:
         await page.goto(url)
         for _ in range(2):  # one after another is right
             async with connect(url, page=page, store="none:") as app:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -31,12 +30,10 @@ from transports import (
     ElicitationRequest,
     PlaywrightTransport,
     Progress,
-    ProtocolError,
     Session,
     connect,
 )
 from transports.errors import BinaryError, ConnectFailed, NotAbpApp
-from transports.playwright._diagnosis import explain_load_failure
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -77,36 +74,6 @@ async def test_every_binary_shape_arrives_byte_for_byte(shared: Session, size: i
         assert ref.path, shape
         assert Path(ref.path).read_bytes() == pattern(size), shape
         assert ref.source["verified"] is True, shape  # against the size that the page itself gives
-
-
-@pytest.mark.fault(26)
-@pytest.mark.fault(21)
-async def test_values_json_lacks_are_kept_or_reported(shared: Session) -> None:
-    with pytest.raises(BinaryError, match="detached") as caught:
-        await shared.call("shape", {"shape": "detached"})
-    assert caught.value.code == "NOT_SUPPORTED"
-    pixels = await shared.call("shape", {"shape": "ImageData"})
-    assert list(pixels.artifacts) == [""] and len(value(pixels.data, "image", "data")) % 4 == 0
-    assert value((await shared.call("shape", {"shape": "BigInt"})).data, "big") == 2**70
-    assert value((await shared.call("shape", {"shape": "Set"})).data, "set") == [1, "two", 3]
-    assert value((await shared.call("shape", {"shape": "Date"})).data, "date") == "2023-11-14T22:13:20.000Z"
-    assert list((await shared.call("shape", {"shape": "Map"})).artifacts) == ["map.file"]
-    for shape, word in [("nan", "not a JSON number"), ("getter", "threw"), ("nonAscii", "surrogate")]:
-        assert word in " ".join((await shared.call("shape", {"shape": shape})).warnings)
-    with pytest.raises(ProtocolError, match="holds itself"):
-        await shared.call("shape", {"shape": "cyclic"})
-    with pytest.raises(ProtocolError, match="deeper than 64"):
-        await shared.call("fault.deep", {"depth": 100_000})
-    assert (await shared.call("shape", {"shape": "empty"})).artifacts["file"].size_bytes == 0
-
-    # artifacts are keyed by their paths in the answer
-    mixed = await shared.call("shape", {"shape": "mixed"})
-    assert {"large", "small", "blob", "text", "plain", "nested.0.item"} == set(mixed.artifacts)
-    pages = await shared.call("export.pages", {"count": 2})
-    assert list(pages.artifacts) == ["pages.0.image", "pages.1.image"]
-    assert value(pages.data, "pages", 1, "image", "id") == pages.artifacts["pages.1.image"].id
-    assert value(pages.data, "pages", 1, "number") == 2
-    json.dumps(pages.data)
 
 
 @pytest.mark.requirement("R1-1a", "R1-11b")
@@ -288,19 +255,6 @@ async def check_unopened(browser: Browser, status: int, headers: Mapping[str, st
     async with answering(status, headers, body) as url:
         with pytest.raises(ConnectFailed, match=said):
             await connect(url, browser=browser, store="none:")
-
-
-async def test_load_failure_is_explained_with_advice() -> None:
-    refused = explain_load_failure("Page.goto: net::ERR_INVALID_AUTH_CREDENTIALS at http://a/", "http://a/", 401)
-    assert refused.startswith("the server answers 401 Unauthorized: it refuses the name and the password; give them")
-    for status, said in {
-        205: "205 Reset Content, so there is no page; correct the address",
-        403: "403 Forbidden; sign in with profile= or storage_state=, or correct the address",
-        503: "503 Service Unavailable; see the log of the server",
-        599: "599; see the log of the server",
-    }.items():
-        failed = explain_load_failure("net::ERR_HTTP_RESPONSE_CODE_FAILURE", "http://a/", status)
-        assert failed == f"the server answers {said}"
 
 
 @pytest.mark.slow

@@ -216,22 +216,12 @@ async def test_unanswered_initialize_is_repeated_and_slow_one_is_awaited(embedde
 
 
 @pytest.mark.fault(10)
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["href", "reload"])
-async def test_app_navigating_during_call_fails_it_and_is_reembedded(embedded: Embedded, how: str) -> None:
-    async with embedded() as app:
-        await check_navigation(app, how)
-
-
-async def check_navigation(app: Session, how: str) -> None:
-    with pytest.raises(Disconnected, match="navigated or reloaded"):
-        await app.call("fault.navigate", {"how": how}, timeout=10)
-    assert (await app.call("file.list", timeout=10)).artifacts
-
-
 async def test_app_leaving_its_frame_and_removed_frame_fail_calls_and_are_reembedded(embedded: Embedded) -> None:
     async with embedded() as app:
-        await check_navigation(app, "away")
+        for how in ("away", "href", "reload"):
+            with pytest.raises(Disconnected, match="navigated or reloaded"):
+                await app.call("fault.navigate", {"how": how}, timeout=10)
+            assert (await app.call("file.list", timeout=10)).artifacts
         call = asyncio.ensure_future(app.call("fault.never", timeout=20))
         await asyncio.sleep(0.2)
         await page_of(app).evaluate("document.querySelector('iframe').remove()")

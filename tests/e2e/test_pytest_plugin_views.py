@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.e2e.test_pytest_plugin import ROOT, ran
 from tests.support.mcp_servers import FOLDER
 

@@ -17,13 +17,18 @@ from typing import Any
 
 import aiohttp
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from tests.support.command_line import CommandLine, serving
 from tests.support.eventually import eventually, eventually_blocking
-from tests.support.mcp_clients import files_of
+from tests.support.mcp_clients import APP, Apps, files_of
 from tests.support.web_client import TOKEN, Listening, Web, running
 from transports import connect
 from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, Scope
+from transports.surfaces.mcp._options import Options
+from transports.surfaces.mcp._users import User, Users
+from transports.surfaces.shared._activity import Activity
 from webapp_fixture import serve as serve_fixture
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli"]
@@ -175,10 +180,6 @@ def test_serve_startup_error_is_one_line(here: CommandLine, args: tuple[str, ...
 @pytest.mark.slow
 @pytest.mark.requirement("R2-6.4q")
 async def test_gallery_works_beside_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mcp")
-    from mcp import Client, StdioServerParameters
-    from mcp.client.stdio import stdio_client
-
     expired = await put_two_hours_ago(LocalStore(tmp_path / "out"), monkeypatch)
     env = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), "ABP_SERVE_TOKEN": TOKEN}
     async with serve_fixture() as fixture:
@@ -211,12 +212,6 @@ async def test_gallery_works_beside_bridge(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_bridge_users_see_own_artifacts_in_gallery(tmp_path: Path) -> None:
-    pytest.importorskip("mcp")
-    from tests.support.mcp_clients import APP, Apps
-    from transports.surfaces.mcp._options import Options
-    from transports.surfaces.mcp._users import User, Users
-    from transports.surfaces.shared._activity import Activity
-
     store, activity = LocalStore(tmp_path / "out"), Activity()
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
     async with running(store, activity=activity, users=scopes) as web:
@@ -241,7 +236,6 @@ async def test_bridge_users_see_own_artifacts_in_gallery(tmp_path: Path) -> None
 
 @pytest.mark.slow
 async def test_bridge_token_opens_its_gallery(tmp_path: Path) -> None:
-    pytest.importorskip("mcp")
     out = tmp_path / "out"
     store = LocalStore(out)
     anns, bobs = [await store.scoped(Scope(user=user)).put_text(user) for user in ("ann", "bob")]

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
-from collections.abc import Awaitable, Callable
-from functools import partial
-
 from playwright.async_api import BrowserContext, Page
 
 from tests.e2e.notebook import notebook

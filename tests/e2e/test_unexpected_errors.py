@@ -11,8 +11,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.support.web_client import TOKEN, Web
 from transports import Browser, connect
 from transports.artifacts import MemoryStore

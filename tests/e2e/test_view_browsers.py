@@ -12,8 +12,6 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Page
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.e2e.test_attach import started_by_hand, tabs_of
 from tests.e2e.test_pool import server_endpoint
 from tests.support.eventually import eventually

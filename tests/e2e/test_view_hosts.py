@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.support.eventually import eventually
+from tests.support.rows import each_row
 from transports import Browser, Session, UsageError, View, connect
 from transports.mcp.views._host import read_profile
 
@@ -105,7 +104,7 @@ async def test_custom_host_profile_is_applied_to_view(app: Session, tmp_path: Pa
         app.open_view("board", host=str(tmp_path / "house.toml"), display_mode="pip")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "why"),
     [
         ("name = 7", "cannot be read"),
@@ -114,19 +113,18 @@ async def test_custom_host_profile_is_applied_to_view(app: Session, tmp_path: Pa
         (OWN.replace('"blob:"', '"blob:; script-src *"'), "no sources of a policy"),
         (OWN.replace("worker-src", '"worker-src *; script-src"'), "no sources of a policy"),
         ("#" * ((1 << 20) + 1), "larger than 1,048,576 bytes"),
+        (None, "cannot be read"),
     ],
 )
-async def test_non_profile_file_is_rejected(app: Session, tmp_path: Path, content: str, why: str) -> None:
+async def test_non_profile_file_or_unknown_host_is_rejected(
+    app: Session, tmp_path: Path, content: str | None, why: str
+) -> None:
     path = tmp_path / "odd.toml"
-    path.write_text(content)
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_text(content)
     with pytest.raises(UsageError, match=why):
         app.open_view("board", host=path)
-
-
-async def test_unknown_view_host_is_named_in_error(app: Session) -> None:
-    with pytest.raises(
-        UsageError, match="unknown host 'netscape'; use one of spec, basic-host, chatgpt, claude, goose, or"
-    ):
+    known = "spec, basic-host, chatgpt, claude, goose"
+    with pytest.raises(UsageError, match=f"unknown host 'netscape'; use one of {known}, or"):
         app.open_view("board", host="netscape")
-    with pytest.raises(UsageError, match="cannot be read"):
-        app.open_view("board", host="nothing.toml")

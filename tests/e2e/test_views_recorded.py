@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.support.canned_view import viewing
 from transports import Browser, CapabilityError, Recording, UsageError, connect
 from transports._internal.masking import KNOWN_SECRETS, record_given_secret

@@ -44,7 +44,6 @@ async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, 
 
 
 async def test_bridge_exit_ends_its_and_gallery_browsers(fixture: Fixture, tmp_path: Path) -> None:
-    pytest.importorskip("mcp")
     async with abp(tmp_path / "out", "mcp", "--gallery", "--app", fixture.url, ABP_SERVE_TOKEN=TOKEN) as bridge:
         url = (await bridge.line(error=True)).split()[2].partition("#")[0]
         async with client(url, TOKEN) as web:

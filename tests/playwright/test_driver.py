@@ -430,4 +430,14 @@ def test_page_load_failure_explains_what_to_do() -> None:
         "ERR_OF_TOMORROW": "net::ERR_OF_TOMORROW",
     }.items():
         assert said in explain_load_failure(failed.format(code), "https://127.0.0.1:8000/")
+    refused = explain_load_failure("Page.goto: net::ERR_INVALID_AUTH_CREDENTIALS at http://a/", "http://a/", 401)
+    assert refused.startswith("the server answers 401 Unauthorized: it refuses the name and the password; give them")
+    for status, said in {
+        205: "205 Reset Content, so there is no page; correct the address",
+        403: "403 Forbidden; sign in with profile= or storage_state=, or correct the address",
+        503: "503 Service Unavailable; see the log of the server",
+        599: "599; see the log of the server",
+    }.items():
+        refused = explain_load_failure("net::ERR_HTTP_RESPONSE_CODE_FAILURE", "http://a/", status)
+        assert refused == f"the server answers {said}"
     assert len(location_note(f"http://127.0.0.1:8000/{'x' * 10_000}", "http://127.0.0.1:8000/")) < 220

@@ -268,9 +268,18 @@ def test_snapshot_keeps_its_texts_but_their_secrets_are_removed() -> None:
     assert clean_event(event, first.with_values()) == cleaned
 
 
-def test_field_without_name_is_masked_entirely() -> None:
-    body = _MULTI.format("filename=a", "", "anything")
-    assert clean_body(body, _PARTS, EvidenceRedactor()) == body.replace("anything", REDACTED)
+@each_row(
+    ("head", "content"),
+    [
+        ("", "HIDE"),  # without a name
+        ("Content-Transfer-Encoding: base64\r\n", "HIDE"),
+        ("Content-Type: application/xml\r\n", "<login><password>HIDE</password></login>"),
+    ],
+)
+def test_multipart_part_is_masked_entirely_or_by_its_type(head: str, content: str) -> None:
+    secret = base64.b64encode(json.dumps({"password": SECRET}).encode()).decode()
+    body = _MULTI.format('name="a"' if head else "filename=a", head, content)
+    assert clean_body(body.replace("HIDE", secret), _PARTS, EvidenceRedactor()) == body.replace("HIDE", REDACTED)
 
 
 def test_json_as_deep_as_the_parser_allows_is_masked_or_redacted() -> None:
@@ -283,18 +292,6 @@ def test_secret_text_that_is_json_is_removed_as_it_was_written() -> None:
     written = '{ "id":  "canary" }'
     clean_body(json.dumps({"credentials": written}), "", first := EvidenceRedactor())
     assert first.with_values().redact_text(f"later {written}") == f"later {REDACTED}"
-
-
-def test_encoded_multipart_part_is_masked_entirely() -> None:
-    hidden = base64.b64encode(json.dumps({"password": SECRET}).encode()).decode()
-    body = _MULTI.format('name="a"', "Content-Transfer-Encoding: base64\r\n", hidden)
-    assert clean_body(body, _PARTS, EvidenceRedactor()) == body.replace(hidden, REDACTED)
-
-
-def test_multipart_part_type_decides_how_it_is_redacted() -> None:
-    xml = "<login><password>{}</password></login>"
-    body = _MULTI.format('name="a"', "Content-Type: application/xml\r\n", xml)
-    assert clean_body(body.format(SECRET), _PARTS, EvidenceRedactor()) == body.format(REDACTED)
 
 
 @each_row("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-7", "gzip", "deflate"])

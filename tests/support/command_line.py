@@ -40,6 +40,13 @@ class Ran:
         assert self.out.count("\n") == 1 and self.out.endswith("\n"), self
         return json.loads(self.out)
 
+    @property
+    def complaint(self) -> str:
+        """The one line on stderr."""
+        lines = self.err.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("abp: "), self
+        return lines[0]
+
 
 @contextmanager
 def in_thread(server: AbstractAsyncContextManager[T]) -> Iterator[T]:
@@ -81,12 +88,15 @@ class CommandLine:
         self._patch = monkeypatch
         self._output = output
 
-    def __call__(self, *args: object, stdin: str = "") -> Ran:
+    def __call__(self, *args: object, stdin: str | bytes = "", env: Mapping[str, str] | None = None) -> Ran:
+        given = stdin.encode() if isinstance(stdin, str) else stdin
         with self._patch.context() as patch:
-            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
             status = main([str(arg) for arg in args])
         out, err = self._output.readouterr()
-        return Ran(status, out.decode(), err.decode())
+        return Ran(status, out.decode(errors="surrogateescape"), err.decode())
 
     def at_terminal(
         self, *args: object, script: Callable[[Terminal], None], term: str = "dumb", stdout: bool = False

@@ -35,6 +35,20 @@ async def serve_page(html: str, headers: Mapping[str, str] | None = None) -> Asy
         yield url
 
 
+def app_page(calls: str, *, before: str = "", body: str = "", title: str = "App") -> str:
+    """A page with an app; ``calls`` are members of an object: name and function of the parameters and options."""
+    return f"""<!doctype html><title>{title}</title><script>{before}</script><body>{body}<script>
+{{
+  const CALLS = {{ {calls} }}, app = {{ id: "app", name: "{title}", version: "1" }};
+  const capabilities = Object.keys(CALLS).map((name) => ({{ name, available: true }}));
+  window.abp = {{
+    async initialize() {{ return {{ sessionId: "s", protocolVersion: "0.1", app, features: {{}}, capabilities }}; }},
+    async call(name, params, options) {{ return {{ success: true, data: await CALLS[name](params, options) }}; }},
+    async shutdown() {{}},
+  }};
+}}</script>"""
+
+
 def reach_without_cdp(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have pages reached by Playwright's own API, which is all that Firefox and WebKit have."""
 

@@ -9,45 +9,18 @@ import json
 import wave
 from typing import Any
 
-import aiohttp
 import pytest
 import zxingcpp
 from PIL import Image
 from playwright.async_api import Browser
 
 from tests.support.rows import each_row
-from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, content, open_app, picture, png_size
+from tests.webapp_fixture.page import CSV, PACK, PATTERN, App, content, open_app, picture, png_size
 from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, digest, generate
 
 #: What the app answers over its socket is tested in test_websocket.py, and tests of sessions open the page.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser, pytest.mark.slow]
-
-
-async def test_session_is_initialized_once_and_ends_with_shutdown(browser: Browser, fixture: Fixture) -> None:
-    page = await browser.new_page()
-    await page.goto(fixture.url)
-    session = await page.evaluate(INITIALIZE)
-    assert await page.evaluate(f"({INITIALIZE})().catch((error) => error.code)") == "ALREADY_INITIALIZED"
-    assert await page.evaluate("() => [abp.initialized, abp.sessionId]") == [True, session["sessionId"]]
-    await page.evaluate("() => abp.shutdown()")
-    assert await page.evaluate("() => [abp.initialized, abp.sessionId]") == [False, None]
-    await page.close()
-
-
-async def test_listed_capabilities_match_manifest(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
-    listed = await app.page.evaluate("() => abp.listCapabilities()")
-    async with http.get(fixture.url + "abp-manifest.json") as response:
-        manifest = await response.json()
-    known = [(c["name"], c["description"], c["inputSchema"], c["outputSchema"]) for c in manifest["capabilities"]]
-    assert known == [(c["name"], c["description"], c["inputSchema"], c["outputSchema"]) for c in listed]
-    assert all(c["available"] for c in listed)
-    assert await app.page.evaluate("() => abp.describeCapability('nothing')") is None
-    supported, unknown = await app.page.evaluate("() => Promise.all(['chart.render', 'x'].map(abp.supports))")
-    (chart,) = [capability for capability in listed if capability["name"] == "chart.render"]
-    declared = {name: chart[name] for name in ("available", "requirements", "features")}
-    assert supported == {"supported": True, **declared}
-    assert unknown == {"supported": False, "available": False, "reason": "unknown capability x"}
 
 
 @each_row(
@@ -73,6 +46,7 @@ async def test_listed_capabilities_match_manifest(app: App, http: aiohttp.Client
         ("shape", {"shape": "SharedArrayBuffer"}, "NOT_SUPPORTED", "isolated"),
         ("fault.throws", {}, "OPERATION_FAILED", "throws"),
         ("fault.rejects_string", {}, "OPERATION_FAILED", "a plain string"),
+        ("generate.qrcode", {"text": "x" * 2332}, "INVALID_PARAMS", "text (2332 characters) is more than a QR code"),
     ],
 )
 async def test_errors(app: App, fixture: Fixture, name: str, params: dict[str, Any], code: str, part: str) -> None:
@@ -188,15 +162,9 @@ async def test_markdown(app: App) -> None:
     ):
         assert part in html
     assert "javascript" not in html
-
-
-async def test_export_html(app: App) -> None:
     document = (await app.data("export.html", markdown="# Grüße\n\nText"))["document"]
-    html = content(document).decode()
-    assert (document["mimeType"], document["encoding"]) == ("text/html", "utf-8")
-    assert html.startswith("<!doctype html>") and "<h1>Grüße</h1>" in html and document["filename"] == "gruße.html"
-    whole = "<!DOCTYPE html><title>x</title>"
-    assert content((await app.data("export.html", html=whole))["document"]).decode() == whole
+    whole = content(document).decode()
+    assert whole.startswith("<!doctype html>") and "<h1>Grüße</h1>" in whole and document["filename"] == "gruße.html"
 
 
 async def test_chart_formats_and_flat_form(app: App) -> None:
@@ -216,31 +184,6 @@ async def test_qr_code_decodes_to_its_text(app: App, text: str) -> None:
     with Image.open(io.BytesIO(content(data["image"]))) as image:
         (code,) = zxingcpp.read_barcodes(image)
     assert (code.format, code.text) == (zxingcpp.BarcodeFormat.QRCode, text)
-
-
-async def test_text_too_long_for_qr_code_is_rejected(app: App) -> None:
-    error = await app.error("generate.qrcode", text="x" * 2332)
-    assert error["code"] == "INVALID_PARAMS"
-    assert error["message"] == "text (2332 characters) is more than a QR code holds"
-
-
-async def test_images(app: App) -> None:
-    image = {"content": picture(64, 32), "mimeType": "image/png", "encoding": "base64"}
-    info = await app.data("image.info", image=image)
-    raw = base64.b64decode(image["content"])
-    assert info == {
-        "width": 64,
-        "height": 32,
-        "size": len(raw),
-        "sha256": hashlib.sha256(raw).hexdigest(),
-        "received": "base64",
-    }
-    resized = await app.data("image.resize", image=image, width=16)
-    assert png_size(resized["image"]) == (16, 8) == (resized["width"], resized["height"])
-    assert resized["original"] == {"width": 64, "height": 32, "size": len(raw)}
-    pages = await app.data("export.pages", count=3, width=40, height=60)
-    assert [page["number"] for page in pages["pages"]] == [1, 2, 3]
-    assert {png_size(page["image"]) for page in pages["pages"]} == {(40, 60)}
 
 
 async def test_binary_input_is_accepted_in_every_form(app: App) -> None:
@@ -270,18 +213,6 @@ async def test_tone_and_gzip(app: App) -> None:
     packed = await app.data("archive.gzip", text="grüße " * 100)
     assert gzip.decompress(content(packed["archive"])).decode() == "grüße " * 100
     assert packed["originalSize"] == 800
-
-
-async def test_csv_and_json(app: App) -> None:
-    rows = [{"a": 1, "b": 'say "x", y'}, {"a": -2.5, "c": "two\nlines"}]
-    made = await app.data("data.csv", rows=rows)
-    text = content(made["file"]).decode()
-    assert (made["file"]["encoding"], made["file"]["filename"]) == ("utf-8", "data.csv")
-    assert text == 'a,b,c\r\n1,"say ""x"", y",\r\n-2.5,,"two\nlines"\r\n' and made["rows"] == 2
-    back = await app.data("data.json", csv=text)
-    assert back == {"items": [{**rows[0], "c": ""}, {"a": -2.5, "b": "", "c": "two\nlines"}], "count": 2}
-    files = (await app.data("file.list"))["files"]
-    assert files and all(sorted(one) == ["mimeType", "modified", "name", "size"] for one in files)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, 40_000_001])

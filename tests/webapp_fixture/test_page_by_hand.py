@@ -12,7 +12,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser, pytest.mark.slow]
 
 
-async def test_typing_updates_the_preview(browser: Browser, fixture: Fixture) -> None:
+async def test_typing_updates_preview_and_tone_is_generated_on_first_view(browser: Browser, fixture: Fixture) -> None:
     page = await browser.new_page()
     await page.goto(fixture.url)
     await page.get_by_label("Markdown").fill("# Hello *you*\n\n<script>alert(1)</script>")
@@ -23,10 +23,16 @@ async def test_typing_updates_the_preview(browser: Browser, fixture: Fixture) ->
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Export HTML").click()
     assert (await download.value).suggested_filename == "hello-you.html"
+
+    tone = page.get_by_label("The tone", exact=True)
+    await expect(page.get_by_text("points, ")).to_be_visible()  # the chart was drawn
+    assert await tone.evaluate("tone => tone.src") == ""
+    await tone.scroll_into_view_if_needed()
+    await expect(tone).to_have_js_property("duration", 1)
     await page.close()
 
 
-async def test_buttons_create_files_shown_in_list(browser: Browser, fixture: Fixture) -> None:
+async def test_files_of_buttons_and_dropped_ones_are_listed(browser: Browser, fixture: Fixture) -> None:
     page = await browser.new_page()
     await page.goto(fixture.url)
     async with page.expect_download() as download:
@@ -47,29 +53,6 @@ async def test_buttons_create_files_shown_in_list(browser: Browser, fixture: Fix
     with Image.open(await (await download.value).path()) as image:
         assert image.size == (60, 30)
 
-    await files.get_by_role("button", name="Clear").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Keep").click()
-    await expect(files.get_by_role("listitem")).to_have_count(4)
-    await files.get_by_role("button", name="Clear").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-    await expect(files.get_by_role("listitem")).to_have_count(0)
-    await page.close()
-
-
-async def test_tone_is_generated_on_first_view(browser: Browser, fixture: Fixture) -> None:
-    page = await browser.new_page()
-    await page.goto(fixture.url)
-    tone = page.get_by_label("The tone", exact=True)
-    await expect(page.get_by_text("points, ")).to_be_visible()  # the chart was drawn
-    assert await tone.evaluate("tone => tone.src") == ""
-    await tone.scroll_into_view_if_needed()
-    await expect(tone).to_have_js_property("duration", 1)
-    await page.close()
-
-
-async def test_dropped_file_is_added_to_list(browser: Browser, fixture: Fixture) -> None:
-    page = await browser.new_page()
-    await page.goto(fixture.url)
     drop = await page.evaluate_handle(
         """() => {
           const transfer = new DataTransfer();
@@ -78,5 +61,12 @@ async def test_dropped_file_is_added_to_list(browser: Browser, fixture: Fixture)
         }"""
     )
     await page.dispatch_event("#files-card", "drop", {"dataTransfer": drop})
-    await expect(page.get_by_role("region", name="Files")).to_contain_text("dropped.txt")
+    await expect(files).to_contain_text("dropped.txt")
+
+    await files.get_by_role("button", name="Clear").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Keep").click()
+    await expect(files.get_by_role("listitem")).to_have_count(5)
+    await files.get_by_role("button", name="Clear").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    await expect(files.get_by_role("listitem")).to_have_count(0)
     await page.close()
