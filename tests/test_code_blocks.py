@@ -36,7 +36,7 @@ PNG = base64.b64encode((ROOT / "webapp_fixture" / "samples" / "picture.png").rea
 RUN_BY = {
     ("tutorial.md", None): "tests/e2e/test_packaging.py",
     ("write-an-app.md", None): "tests/e2e/test_new_projects.py",
-    ("views.md", None): "tests/e2e/test_views_page.py",
+    ("views.md", None): "tests/e2e/test_new_projects.py",
     ("data.md", "python"): "tests/test_filesystem.py",
     ("hosts.md", "python"): "tests/hosts/test_penguiflow.py",
     ("agents.md", "python"): "tests/hosts/test_agents.py",

@@ -1,4 +1,4 @@
-"""``abp`` with a real browser and the reference app: calls, their files, their errors, and what a terminal shows."""
+"""``abp`` with apps: calls, their files, their errors, what a terminal shows, discovery, and an MCP server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_cli import Cli, abp as abp, quick as quick
+from tests.routing.http.test_discovery import LINK, json_reply, manifest, page, site
 from tests.support import command_line
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, in_thread
+from tests.support.mcp_over_http import tableau_server
+from tests.support.mcp_servers.tableau import PDF, VIEW
 from tests.support.pages import app_page
 from tests.support.pdf import text_of
+from tests.support.raw_server import listening
 from transports.playwright._find import find_browser
 
 pytestmark = pytest.mark.browser
@@ -248,3 +252,112 @@ def test_demo_stores_results_of_all_calls(abp: Cli, quick: CommandLine) -> None:
     assert f" results of 16 calls, in {len(kept)} files, {size:,} bytes, in {abp.out}" in ran.out
     assert "[16/16]" in ran.err and "SHA-256 are those of its reference" in ran.out and "NOT AS STORED" not in ran.out
     assert all(line.startswith("abp: ") for line in ran.err.splitlines())
+
+
+# --- discovery --------------------------------------------------------------------------------------------------------
+
+
+def test_discover_prints_reference_app(abp: Cli, quick: CommandLine) -> None:
+    with command_line.serving() as fixture:
+        ran, as_json = quick("discover", fixture.url), quick("discover", fixture.strict_url, "--json")
+    first, *listed, last = ran.out.splitlines()
+    assert (ran.status, ran.err) == (0, "")
+    assert re.fullmatch(r"Workbench \S+ \(\S+\)", first)
+    assert last == f"ABP 0.1, from {fixture.url}abp-manifest.json"
+    assert any(re.fullmatch(r"  export\.pdf +Print HTML as a PDF.*", line) for line in listed)
+    assert len({re.match(r"  \S+ +", line).end() for line in listed}) == 1  # type: ignore[union-attr]
+    assert not abp.out.exists()
+
+    document = as_json.document
+    assert (as_json.status, as_json.err) == (0, "")
+    keys = ["success", "app", "abp", "title", "page_url", "manifest_url", "capabilities", "warnings"]
+    assert list(document) == keys
+    capabilities = document.pop("capabilities")
+    assert document.pop("app")["name"] == "Workbench" and document == {
+        "success": True,
+        "abp": "0.1",
+        "title": "Workbench",
+        "page_url": fixture.strict_url,
+        "manifest_url": fixture.url + "abp-manifest.json",
+        "warnings": [],
+    }
+    (pdf,) = [listed for listed in capabilities if listed["name"] == "export.pdf"]
+    assert set(pdf) == {"name", "description", "inputSchema", "outputSchema", "experimental", "deprecated"}
+    assert pdf["inputSchema"]["type"] == "object"
+
+
+def test_page_without_manifest_is_reported(quick: CommandLine) -> None:
+    with in_thread(listening(site({"/": page("")}))) as server:
+        ran = quick("discover", f"{server.url}/", "--json")
+        missing = quick("discover", f"{server.url}/nothing")
+    assert ran.status == 1
+    error = ran.document["error"]
+    assert ran.document == {"success": False, "error": error, "cancelled": False}
+    assert error["code"] == "DISCOVERY_FAILED" and error["details"] == {"url": f"{server.url}/"}
+    assert ran.complaint == f"abp: {error['message']} [DISCOVERY_FAILED]"
+    assert 'no <link rel="abp-manifest" href="…"> in its head' in ran.complaint
+    assert (missing.status, missing.out) == (1, "")
+    assert "answered 404 Not Found [DISCOVERY_FAILED]" in missing.complaint
+
+
+def test_discover_warnings_go_to_stderr_and_document(quick: CommandLine) -> None:
+    body = manifest({"name": "old", "deprecated": True}, {}, {"name": "\x1b[31mred", "experimental": True}, abp="3.1")
+    with in_thread(listening(site({"/": page(), "/m.json": json_reply(body)}))) as server:
+        ran, text = quick("discover", server.url, "--json"), quick("discover", server.url)
+    assert ran.status == 0 and [c["name"] for c in ran.document["capabilities"]] == ["old", "\x1b[31mred"]
+    assert len(ran.document["warnings"]) == 2
+    assert ran.err == "".join(f"abp: {warning}\n" for warning in ran.document["warnings"])
+    assert text.err.count("\n") == 2 and "newer than 0.1" in text.err
+    assert "[deprecated]" in text.out and "[experimental]" in text.out and "\x1b" not in text.out
+
+
+def test_manifest_link_to_private_address_is_blocked(quick: CommandLine) -> None:
+    with (
+        in_thread(listening(json_reply(), host="127.0.0.2")) as other,
+        in_thread(listening(page(LINK.replace("/m.json", f"{other.url}/m.json")))) as server,
+    ):
+        ran = quick("discover", server.url)
+        assert ran.status == 1 and "[BLOCKED_ADDRESS]" in ran.complaint and other.connects == 0
+        ran = quick("discover", server.url, "--json", env={"ABP_ALLOW_PRIVATE_ADDRESSES": "1"})
+    assert ran.status == 0 and json.loads(ran.out)["success"] is True
+
+
+# --- an MCP server ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tableau() -> Iterator[str]:
+    """The server with workbooks, over HTTP."""
+    with in_thread(tableau_server()) as served:
+        yield served
+
+
+def document(quick: CommandLine, *args: object) -> Any:
+    done = quick(*args, "--json")
+    assert done.status == 0, done.err
+    return done.document
+
+
+def test_cli_lists_and_reads_resources_and_calls_mcp_server_like_any_app(
+    quick: CommandLine, tableau: str, tmp_path: Path
+) -> None:
+    listed = document(quick, "resources", tableau)
+    assert (len(listed["resources"]), listed["resources"][0]["uri"]) == (26, VIEW)
+    assert listed["templates"][0]["uriTemplate"] == "tableau://notes/{number}"
+    lines = quick("resources", tableau).out.splitlines()
+    assert lines[0].endswith("has 26 resources and 3 templates of addresses")
+    assert lines[-4] == f"tableau://files/7.pdf       application/pdf  {len(PDF):,} bytes  7.pdf"
+
+    out = ("--out", tmp_path)
+    uris = ["--read", "tableau://files/7.pdf", "--read", "tableau://notes/1"]
+    pdf, note = document(quick, "resources", tableau, *uris, *out)["results"]
+    (artifact,) = pdf["artifacts"]
+    assert hashlib.sha256(Path(artifact["path"]).read_bytes()).hexdigest() == hashlib.sha256(PDF).hexdigest()
+    assert note["data"]["contents"][0]["text"] == "This is tableau://notes/1"
+    done = quick("resources", tableau, "--read", "tableau://views/gone")
+    assert (done.status, done.out) == (1, "") and "not found" in done.err
+
+    called = document(quick, "call", tableau, "download_workbook", "-p", "id=a", *out)
+    assert (called["transport"], called["artifacts"][0]["filename"]) == ("mcp", "Sales Dashboard.pdf")
+    names = [one["name"] for one in document(quick, "capabilities", tableau)["capabilities"]]
+    assert {"download_workbook", "resources.read"} <= set(names)

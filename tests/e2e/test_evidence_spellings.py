@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,9 +17,10 @@ from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestServer
 
 from tests.support.evidence import echo, failing_app, files_of
+from tests.support.slow import slow_but
 from tests.support.spelled import JAVASCRIPT, readings
 from transports import ArtifactRef, Browser, CapabilityError, Evidence, connect
-from transports._internal.masking import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS, KnownSecrets
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -153,3 +155,42 @@ async def test_secret_spellings_are_not_in_hostile_page_evidence(
     finally:
         KNOWN_SECRETS.forget()
         await page.close()
+
+
+# --- as encoders of the browser spell values --------------------------------------------------------------------------
+
+
+ALL_ASCII = "".join(map(chr, range(0x20, 0x7F)))
+
+
+def values(count: int) -> list[str]:
+    """Values of all characters of ASCII, and of others, the same ones each time."""
+    chosen = random.Random(31)
+    alphabets = [ALL_ASCII, "!'()*~\"<>&%+\\/ ", ALL_ASCII + "äéß€漢😀"]
+    drawn = ["".join(chosen.choices(one, k=chosen.randint(8, 30))) for one in alphabets for _ in range(count)]
+    # an address of the browser's own loses spaces at its ends, and steps up in paths
+    return [ALL_ASCII, 'O\'Hara (7*~!)+"pass/word" ü😀&9', *(one for one in map(str.strip, drawn) if len(one) >= 8)]
+
+
+@pytest.mark.parametrize("count", slow_but([10, 60], 10))
+async def test_secrets_escaped_by_any_javascript_encoder_are_masked(browser: Browser, count: int) -> None:
+    given = values(count)
+    page = await browser.playwright.new_page()
+    try:
+        spelled = {
+            name: await page.evaluate(f"(values) => values.map((value) => {expression})", given)
+            for name, expression in JAVASCRIPT.items()
+        }
+    finally:
+        await page.close()
+    shown = []
+    for name, texts in spelled.items():
+        for value, text in zip(given, texts, strict=True):
+            if name == "path of a URL" and ("\\" in value or "/." in f"/{value}"):
+                continue  # which an address does not keep
+            known = KnownSecrets()
+            known.add("CRM", value)
+            said = known.mask_text(f"it said {text}.")
+            if "${SECRET:CRM}" not in said or value in set(readings(said, 1)):
+                shown.append((name, value, text))
+    assert not shown

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
@@ -20,6 +22,7 @@ from tests.support.command_line import CommandLine, serving
 from tests.support.leaving import leave
 from tests.support.mcp_servers import target
 from tests.surfaces.cli.conftest import abp as abp
+from transports.testing.contract import BEHAVIOURS
 
 ROOT = Path(__file__).parents[2]
 
@@ -211,3 +214,78 @@ def test_jupyterlab(tmp_path: Path) -> None:
         assert picture.format == "PNG" and picture.width > 100
     notebook = json.loads((tmp_path / "plot.ipynb").read_text(encoding="utf-8"))
     assert "pyplot.plot" in "".join(notebook["cells"][0]["source"])
+
+
+# --- a transport of somebody else's, in a package of its own ----------------------------------------------------------
+
+
+SOURCE = ROOT / "examples" / "third_party_transport"
+
+
+def run(*command: object, cwd: Path, **env: str) -> str:
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of its source, so that building leaves nothing behind."""
+    copy = tmp_path_factory.mktemp("package") / "abp-unix-socket"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def site(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where it is installed, beside the packages that these tests use."""
+    folder = tmp_path_factory.mktemp("site")
+    options = ("--target", folder, "--no-deps", "--no-build-isolation", "--offline", "--python", sys.executable)
+    run(sys.executable, "-m", "uv", "pip", "install", *options, package, cwd=package)
+    return folder
+
+
+@pytest.mark.slow
+def test_installed_third_party_transport_passes_contract_suite(package: Path, site: Path) -> None:
+    path = os.pathsep.join((str(site), str(ROOT)))
+    printed = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=package, PYTHONPATH=path)
+    passed, declared = (int(n) for n in re.findall(r"(\d+) passed, (\d+) xfailed", printed)[0])
+    assert passed + declared == len(BEHAVIOURS) + 2 and declared < 10
+
+
+@pytest.mark.slow
+def test_doctor_finds_third_party_transport(site: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join((str(site), str(ROOT)))
+    printed = run(sys.executable, "-m", "transports.surfaces.cli", "doctor", "--json", cwd=tmp_path, PYTHONPATH=path)
+    assert '"name":"abp+unix","distribution":"abp-unix-socket","version":"1.0.0"' in printed
+
+
+# --- one trace from an agent to the store -----------------------------------------------------------------------------
+
+
+CALL = ["MCP send tools/call abp_file_generate", "tools/call abp_file_generate", "execute_tool file.generate"]
+
+
+@pytest.mark.slow
+def test_one_trace_spans_agent_to_store(url: str, tmp_path: Path) -> None:
+    picture = tmp_path / "trace.svg"
+    out = run_example("observability/one_trace.py", url, str(picture), cwd=tmp_path)
+    *lines, metrics = out.splitlines()
+    found = [re.fullmatch(r" *[\d.]+ ms  (agent|abp mcp) *?  ((?:  )*)(\S.*)", line.replace("agent     ", "agent    "))
+             for line in lines]  # fmt: skip
+    assert all(found), out
+    tree = [(match[1], match[3].split("  ")) for match in found if match]
+    names = [name for _, (name, *_) in tree]
+    work = [*CALL, "abp.request", "abp.transfer", "abp.verify", "abp.commit"]
+    assert names == ["agent: two files", *work, *work[:5], "GET", *work[5:]]
+    assert [service for service, _ in tree] == [
+        "agent" if name.startswith(("agent", "MCP send")) else "abp mcp" for name in names
+    ]
+    notes = {name: rest for _, (name, *rest) in tree[:8]}
+    assert notes["abp.transfer"] == ["rung=download"] and notes["abp.commit"] == [f"artifact.size={2 << 20}"]
+    assert metrics == "metrics: abp.artifact abp.browsers abp.call.duration mcp.server.operation.duration"
+    root = ElementTree.parse(picture).getroot()
+    bars = root.findall("{http://www.w3.org/2000/svg}rect[@class='s1']")
+    assert len([bar for bar in bars if bar.get("rx")]) == names.count("GET") + 2 * (len(work) - 1) + 1

@@ -1,4 +1,4 @@
-"""MCP servers that others wrote, from npm, pinned: listed, called, read and watched as any app."""
+"""MCP programs that others wrote, from npm, pinned: servers as apps, and the official clients of ``abp mcp``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.mcp_official.node import Node, installed
+from tests.mcp_official.running import ERAS, conformance, inspect_http, inspect_stdio
 from transports import CapabilityError, ElicitationRequest, Notification, connect
 
 pytestmark = pytest.mark.hosts
@@ -111,3 +113,27 @@ async def test_filesystem(npm: Path, tmp_path: Path) -> None:
         with pytest.raises(CapabilityError, match=r"[Aa]ccess denied"):
             await app.call("read_text_file", {"path": "/etc/hostname"})
         assert not app.resources.available
+
+
+# --- the official conformance runner, and the command line of the inspector -------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def node() -> Node:
+    return installed()
+
+
+@pytest.mark.requirement("R4-13d")
+@pytest.mark.parametrize("era", ERAS)
+async def test_applicable_official_scenarios_pass(node: Node, tmp_path: Path, era: str) -> None:
+    report = await conformance(node, era, tmp_path)
+    assert re.search(r"tools-list: [1-9]\d* passed, 0 failed", report)
+
+
+@pytest.mark.requirement("R4-13d", "R4-13e")
+@pytest.mark.parametrize("inspect", [inspect_stdio, inspect_http])
+async def test_mcp_inspector_lists_calls_and_reads(node: Node, tmp_path: Path, inspect: object) -> None:
+    assert callable(inspect)
+    async with asyncio.timeout(300):
+        report = await inspect(node, tmp_path)
+    assert len(report) == 7

@@ -18,7 +18,7 @@ import uv
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "minimal_app"
 #: A block of a page, and the name of the file that the line before it says it is.
-_BLOCK = re.compile(r"(?:^`([\w.]+)`\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:^`([\w.]+)`\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Without a browser and across the layers: what runs on the lowest versions of everything.
 CORE = (
     "tests/protocol/binary/test_data.py",
@@ -132,7 +132,7 @@ def tutorial(binaries: Path, folder: Path) -> str:
             free.bind(("127.0.0.1", 0))
             page = page.replace(port[0] or port[1], str(free.getsockname()[1]))
     script = ["set -e", "trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT"]
-    for name, language, text in _BLOCK.findall(page):
+    for name, language, text in BLOCK.findall(page):
         if name:
             script.append(f"cat > {name} <<'END OF FILE'\n{text}END OF FILE")
         elif language == "sh":
