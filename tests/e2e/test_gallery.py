@@ -55,7 +55,7 @@ async def test_login_needs_token_and_page_keeps_it_from_url_and_script(
         await expect(page.locator("#connection")).to_have_text("Live")
 
 
-async def test_new_artifacts_appear_live(shared: tuple[Gallery, Page]) -> None:
+async def test_new_and_uploaded_artifacts_appear_live(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
     record = await gallery.call("data.csv", rows=[{"a": 1}])
@@ -70,6 +70,28 @@ async def test_new_artifacts_appear_live(shared: tuple[Gallery, Page]) -> None:
         await gallery.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
     await expect(page.locator(".card")).to_have_count(0)
     await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
+
+    await page.get_by_label("Files to upload").set_input_files(
+        [
+            FilePayload(name="one.txt", mimeType="text/plain", buffer=b"1"),
+            FilePayload(name="two.png", mimeType="image/png", buffer=PICTURE),
+        ]
+    )
+    await expect(page.locator(".card")).to_have_count(2)
+    await page.evaluate(
+        """() => {
+          const data = new DataTransfer();
+          data.items.add(new File(['dropped'], 'three.txt', {type: 'text/plain'}));
+          document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
+        }"""
+    )
+    await expect(card(page, "three.txt")).to_be_visible()
+    stored = (await gallery.ask("GET", "artifacts"))["artifacts"]
+    assert {meta["filename"]: meta["size_bytes"] for meta in stored} == {
+        "one.txt": 1,
+        "two.png": len(PICTURE),
+        "three.txt": 7,
+    }
 
 
 @pytest.mark.slow
@@ -89,7 +111,9 @@ async def test_events_arriving_before_list_are_not_lost(empty: Gallery, browser:
 
 
 @pytest.mark.slow
-async def test_gallery_loads_many_artifacts_in_pages(empty: Gallery, browser: Browser) -> None:
+async def test_gallery_loads_many_artifacts_in_pages_and_no_card_scrolled_past(
+    empty: Gallery, browser: Browser
+) -> None:
     for number in range(65):
         await empty.upload(f"note-{number:02}.txt", "text/plain", b"%d" % number)
     async with visiting(empty, browser) as page:
@@ -104,6 +128,23 @@ async def test_gallery_loads_many_artifacts_in_pages(empty: Gallery, browser: Br
         await expect(page.get_by_role("button", name="Load more")).to_be_hidden()
         names = await page.locator(".card .name").all_text_contents()
         assert names == sorted(names, reverse=True)
+
+        read: list[str] = []
+        page.on("request", lambda request: read.append(request.url) if "/artifacts/" in request.url else None)
+        await page.set_viewport_size({"width": 500, "height": 300})
+        await page.reload()
+        await expect(page.locator(".card").first.locator(".lines")).to_have_text("65")
+        before = len(read)
+        assert 0 < before < 30, read
+        await page.evaluate("""async () => {
+          const end = () => document.documentElement.scrollHeight - innerHeight - 1;
+          while (scrollY < end()) {
+            scrollBy({ top: 400, behavior: "instant" });
+            await new Promise(requestAnimationFrame);
+          }
+        }""")
+        await expect(page.locator(".card").last.locator(".lines")).to_have_text("6")
+        assert len(read) - before < 20, read
 
 
 @pytest.mark.slow
@@ -132,31 +173,6 @@ async def test_gallery_filters_narrow_shown_artifacts(shared: tuple[Gallery, Pag
     await page.get_by_label("Search names").fill("nothing of that name")
     await page.get_by_role("button", name="Clear filters").click()
     await expect(shown).to_have_count(5)
-
-
-async def test_files_can_be_uploaded_by_button_and_drop(shared: tuple[Gallery, Page]) -> None:
-    gallery, page = shared
-    await page.get_by_label("Files to upload").set_input_files(
-        [
-            FilePayload(name="one.txt", mimeType="text/plain", buffer=b"1"),
-            FilePayload(name="two.png", mimeType="image/png", buffer=PICTURE),
-        ]
-    )
-    await expect(page.locator(".card")).to_have_count(2)
-    await page.evaluate(
-        """() => {
-          const data = new DataTransfer();
-          data.items.add(new File(['dropped'], 'three.txt', {type: 'text/plain'}));
-          document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
-        }"""
-    )
-    await expect(card(page, "three.txt")).to_be_visible()
-    stored = (await gallery.ask("GET", "artifacts"))["artifacts"]
-    assert {meta["filename"]: meta["size_bytes"] for meta in stored} == {
-        "one.txt": 1,
-        "two.png": len(PICTURE),
-        "three.txt": 7,
-    }
 
 
 @pytest.mark.slow

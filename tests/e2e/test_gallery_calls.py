@@ -22,8 +22,8 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_gallery_form_makes_call_and_artifact(shared: tuple[Gallery, Page]) -> None:
-    _, page = shared
+async def test_gallery_form_makes_calls_with_values_artifacts_and_local_files(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
     work = await run(page, "chart.render")
     await work.get_by_role("button", name="Run").click()
     await expect(work.get_by_label("csv")).to_be_focused()  # it is required
@@ -42,9 +42,29 @@ async def test_gallery_form_makes_call_and_artifact(shared: tuple[Gallery, Page]
     await page.get_by_role("link", name="Artifacts").click()
     await expect(card(page, "chart.png")).to_be_visible()
 
+    there = await gallery.upload("there.png", "image/png", PICTURE)
+    await expect(card(page, "there.png")).to_have_count(1)
+    work = await run(page, "image.resize")
+    await work.get_by_label(re.compile("^image")).first.select_option(there["id"])
+    await work.get_by_label("width").fill("40")
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_text("✓ Succeeded").first).to_be_visible()
+    work = await run(page, "file.digest")
+    await work.get_by_label("Local file for file").set_input_files(
+        {"name": "local.bin", "mimeType": "application/octet-stream", "buffer": b"abc"}
+    )
+    await expect(work.locator("select").first).to_contain_text("local.bin")
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+    await work.get_by_text("Answer as data").click()
+    await work.locator(".answer").get_by_text("data", exact=True).first.click()
+    await expect(work.locator(".answer")).to_contain_text(
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
+
 
 @pytest.mark.slow
-async def test_nested_params_can_be_entered_as_fields_or_json(shared: tuple[Gallery, Page]) -> None:
+async def test_nested_params_are_fields_or_json_and_an_early_question_is_kept(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     work = await run(page, "export.pdf")
     await work.get_by_label("html").fill("<p>wide</p>")
@@ -68,28 +88,19 @@ async def test_nested_params_can_be_entered_as_fields_or_json(shared: tuple[Gall
     async with gallery.http.get(gallery.url.rstrip("/") + newest["url"]) as answer:
         assert (await answer.text()).split() == ["a", "1", "2"]
 
+    work = await run(page, "form.ask")
 
-async def test_gallery_call_accepts_artifacts_and_local_files(shared: tuple[Gallery, Page]) -> None:
-    gallery, page = shared
-    there = await gallery.upload("there.png", "image/png", PICTURE)
-    await expect(card(page, "there.png")).to_have_count(1)
-    work = await run(page, "image.resize")
-    await work.get_by_label(re.compile("^image")).first.select_option(there["id"])
-    await work.get_by_label("width").fill("40")
+    async def late(route: Route) -> None:
+        answer = await route.fetch()
+        await expect(page.locator(".call[data-status=input_required]")).to_have_count(1)
+        await route.fulfill(response=answer)
+
+    await page.route("**/apps/*/calls", late)
+    await work.get_by_label("method").fill("elicitation/confirm")
+    await work.get_by_label(re.compile("^params")).fill('{"message": "Sure?"}')
     await work.get_by_role("button", name="Run").click()
-    await expect(work.get_by_text("✓ Succeeded").first).to_be_visible()
-    work = await run(page, "file.digest")
-    await work.get_by_label("Local file for file").set_input_files(
-        {"name": "local.bin", "mimeType": "application/octet-stream", "buffer": b"abc"}
-    )
-    await expect(work.locator("select").first).to_contain_text("local.bin")
-    await work.get_by_role("button", name="Run").click()
+    await work.get_by_role("button", name="No", exact=True).click()
     await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-    await work.get_by_text("Answer as data").click()
-    await work.locator(".answer").get_by_text("data", exact=True).first.click()
-    await expect(work.locator(".answer")).to_contain_text(
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    )
 
 
 async def test_gallery_shows_progress_cancelling_and_errors(shared: tuple[Gallery, Page]) -> None:
@@ -141,24 +152,6 @@ async def test_gallery_asks_questions_of_app(shared: tuple[Gallery, Page], metho
     await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
     call = (await gallery.ask("GET", "calls"))["calls"][0]["id"]
     assert (await gallery.ask("GET", f"calls/{call}"))["result"]["data"]["response"]["data"] == expected
-
-
-@pytest.mark.slow
-async def test_question_arriving_before_call_response_is_kept(shared: tuple[Gallery, Page]) -> None:
-    _, page = shared
-    work = await run(page, "form.ask")
-
-    async def late(route: Route) -> None:
-        answer = await route.fetch()
-        await expect(page.locator(".call[data-status=input_required]")).to_have_count(1)
-        await route.fulfill(response=answer)
-
-    await page.route("**/apps/*/calls", late)
-    await work.get_by_label("method").fill("elicitation/confirm")
-    await work.get_by_label(re.compile("^params")).fill('{"message": "Sure?"}')
-    await work.get_by_role("button", name="Run").click()
-    await work.get_by_role("button", name="No", exact=True).click()
-    await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
 
 
 @pytest.mark.slow

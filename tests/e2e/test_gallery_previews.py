@@ -12,17 +12,16 @@ import pytest
 from PIL import Image
 from playwright.async_api import Locator, Page, expect
 
-from tests.e2e.visits import card, opened, visiting
+from tests.e2e.visits import card, opened
 from tests.support.eventually import eventually
 from tests.support.gallery import PICTURE, Gallery, tone
-from transports import Browser
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.requirement("R2-6.3k")
-async def test_media_previews_use_native_elements(shared: tuple[Gallery, Page]) -> None:
+async def test_media_and_pdf_previews_use_native_elements_and_viewer(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     await gallery.upload("p.png", "image/png", PICTURE)
     await gallery.upload("s.wav", "audio/wav", tone())
@@ -32,9 +31,24 @@ async def test_media_previews_use_native_elements(shared: tuple[Gallery, Page]) 
     dialog = await opened(page, "s.wav")
     await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
 
+    record = await gallery.call("export.pdf", html="<h1>A document</h1>")
+    await page.goto(f"{gallery.url}#artifact={record['artifacts'][0]}")
+    frame = page.locator("dialog iframe")
+    await expect(frame).to_be_visible()
+    assert await frame.get_attribute("sandbox") is None
+    # A viewer that is blocked is an error page, which is a white area: the document is drawn on a dark one.
+    box = await frame.bounding_box()
+    assert box is not None
+
+    async def is_drawn() -> bool:
+        picture = Image.open(io.BytesIO(await page.screenshot(clip=box))).convert("RGB")
+        return len(picture.getcolors(1 << 20) or []) > 20
+
+    await eventually(is_drawn, pause=0.1)
+
 
 @pytest.mark.slow
-async def test_gallery_card_previews_content(shared: tuple[Gallery, Page]) -> None:
+async def test_gallery_previews_text_json_csv_and_bytes_and_cards_show_content(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     page_of_pdf = io.BytesIO()
     Image.new("RGB", (200, 300), (200, 30, 40)).save(page_of_pdf, "PDF")
@@ -53,52 +67,6 @@ async def test_gallery_card_previews_content(shared: tuple[Gallery, Page]) -> No
     for name in ("broken.pdf", "noise.wav"):
         await expect(inside(name, ".sheet")).to_have_count(1)
 
-
-@pytest.mark.slow
-async def test_card_scrolled_past_is_not_loaded(empty: Gallery, browser: Browser) -> None:
-    for number in range(60):
-        await empty.upload(f"{number:02}.txt", "text/plain", b"line %d" % number)
-    async with visiting(empty, browser) as page:
-        read: list[str] = []
-        page.on("request", lambda request: read.append(request.url) if "/artifacts/" in request.url else None)
-        await page.set_viewport_size({"width": 500, "height": 300})
-        await page.reload()
-        await expect(page.locator(".card").first.locator(".lines")).to_have_text("line 59")
-        before = len(read)
-        assert 0 < before < 30, read
-        await page.evaluate("""async () => {
-          const end = () => document.documentElement.scrollHeight - innerHeight - 1;
-          while (scrollY < end()) {
-            scrollBy({ top: 400, behavior: "instant" });
-            await new Promise(requestAnimationFrame);
-          }
-        }""")
-        await expect(page.locator(".card").last.locator(".lines")).to_have_text("line 0")
-        assert len(read) - before < 20, read
-
-
-@pytest.mark.requirement("R2-6.3k")
-async def test_pdf_opens_in_browser_viewer(shared: tuple[Gallery, Page]) -> None:
-    gallery, page = shared
-    record = await gallery.call("export.pdf", html="<h1>A document</h1>")
-    await page.goto(f"{gallery.url}#artifact={record['artifacts'][0]}")
-    frame = page.locator("dialog iframe")
-    await expect(frame).to_be_visible()
-    assert await frame.get_attribute("sandbox") is None
-    # A viewer that is blocked is an error page, which is a white area: the document is drawn on a dark one.
-    box = await frame.bounding_box()
-    assert box is not None
-
-    async def is_drawn() -> bool:
-        picture = Image.open(io.BytesIO(await page.screenshot(clip=box))).convert("RGB")
-        return len(picture.getcolors(1 << 20) or []) > 20
-
-    await eventually(is_drawn, pause=0.1)
-
-
-@pytest.mark.slow
-async def test_gallery_previews_text_json_csv_and_bytes(shared: tuple[Gallery, Page]) -> None:
-    gallery, page = shared
     await gallery.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)
     await gallery.upload(
         "j.json", "application/json", json.dumps({"list": list(range(250)), "deep": {"key": "<b>"}}).encode()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
@@ -392,3 +393,21 @@ async def test_policy_reports_are_limited(shared: tuple[Gallery, Page]) -> None:
     for number in range(60):
         assert await report(about(f"https://{number}.example/")) == 204
     assert len(await warnings()) == 50
+
+
+async def test_call_keeps_result_when_its_view_fails(
+    shared: tuple[Gallery, Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(size: int) -> str:
+        raise KeyError("no name")
+
+    gallery, _ = shared
+    monkeypatch.setattr("transports.surfaces.web._views.secrets", SimpleNamespace(token_hex=failing))
+    call = await start(gallery)
+    ended = await gallery.ask("GET", f"calls/{call}?wait=20")
+    assert (ended["status"], ended["result"]["warnings"]) == (
+        "completed",
+        ["the view is not shown: it failed: 'no name'"],
+    )
+    async with gallery.http.get(f"{gallery.url}views/{call}") as answer:
+        assert "it failed: 'no name'" in (await answer.json())["error"]["message"]

@@ -1,5 +1,5 @@
-"""Pages whose elements, clocks, buffers and texts are odd, or that turn on the kit: what their app answers arrives, or it
-is told why not."""
+"""Pages whose elements, clocks, buffers and texts are odd, or that turn on the kit: what their app answers arrives, or
+it is told why not."""
 
 from __future__ import annotations
 

@@ -128,3 +128,16 @@ async def test_person_who_signs_in_at_another_origin_keeps_the_keyboard(
         monkeypatch.setattr(BrowserContext, "new_page", noted)
         kept = await signed_in(config, "notes", type_slowly)
         assert "signed" in kept.read_text()
+
+
+@pytest.mark.slow
+async def test_sign_in_raises_error_of_its_waiter(tmp_path: Path) -> None:
+    async def failing() -> None:
+        raise KeyError("no person")
+
+    config = tmp_path / "team.toml"
+    async with notebook() as url:
+        config.write_text(f'[apps.notes]\nurl = "{url}"\nstorage_state = "notes.json"\n')
+        with pytest.raises(KeyError, match="no person"):
+            await signed_in(config, "notes", failing)
+    assert not (tmp_path / "notes.json").exists()

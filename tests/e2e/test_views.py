@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from transports import Browser, CallTimeout, CapabilityError, Session, UsageError, connect
+from transports.artifacts import MemoryStore
 from transports.errors import BinaryError
 from transports.mcp.views._diagnosis import is_blank
 
@@ -175,3 +177,35 @@ async def test_document_with_spinner_is_waited_for(browser: Browser) -> None:
         assert not await is_blank(page.main_frame)
     finally:
         await page.close()
+
+
+LINK = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name": "report"}]}
+MESSAGE = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+
+
+class FailingStore(MemoryStore):
+    full = False
+
+    def _stage(self) -> Any:
+        if FailingStore.full:
+            raise KeyError("no room")
+        return super()._stage()
+
+
+async def fail(message: Mapping[str, object]) -> bool:
+    pytest.fail("the handler fails")  # no Exception
+
+
+async def test_view_gets_error_for_any_exception(
+    browser: Browser, views_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        connect(views_address, browser=browser, store=FailingStore()) as app,
+        app.open_view("board", on_message=fail) as view,
+    ):
+        monkeypatch.setattr(FailingStore, "full", True)
+        for method, params, kind in (("ui/download-file", LINK, "KeyError"), ("ui/message", MESSAGE, "Failed")):
+            async with asyncio.timeout(20):
+                answer = await view.frame.evaluate("([method, params]) => rpc(method, params)", [method, params])
+            assert answer["error"] == {"code": -32603, "message": f"the host failed ({kind})"}
+        assert view.files == ()

@@ -1,4 +1,5 @@
-"""Pages with WebMCP tools, in a real browser: what they answer, how they fail, and how they come and go."""
+"""Pages with WebMCP tools, in a real browser: what they answer, how they fail, and how they come and go; recorded,
+without CDP, and in the conformance check."""
 
 from __future__ import annotations
 
