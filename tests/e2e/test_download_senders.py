@@ -13,6 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.pages import page_speaking
 from tests.support.slow import slow_but
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
 from transports.errors import ABPError
@@ -22,28 +23,10 @@ from transports.protocol.messages import Message
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 BODY = b"saved content"
-#: A page whose one capability answers references to the URLs that it is given, and which frames another on wish.
-APP = """<!doctype html><title>App</title>BODY<script>
-const query = new URLSearchParams(location.search);
-const give = async ({ urls, size }) => (size
+#: The one capability of a page: it answers references to the URLs that it is given.
+GIVE = """give: async ({ urls, size }) => (size
   ? { content: new Uint8Array(size), mimeType: "application/x-of-" + location.hostname, size }
-  : { files: urls.map((downloadUrl) => ({ downloadUrl, mimeType: "text/plain" })) });
-const capabilities = [{ name: "give", available: true }];
-const reply = { sessionId: "s", protocolVersion: "0.1", app: { id: "a", name: "A", version: "1" }, capabilities,
-  features: {} };
-if (query.get("speaks") === "tools") document.modelContext.registerTool({ name: query.get("name"), description: "gives",
-  inputSchema: { type: "object" }, execute: give });
-if (query.get("speaks") === "abp") globalThis.abp = { initialize: async () => reply, shutdown: async () => {},
-  listCapabilities: async () => capabilities,
-  call: async (_, params) => ({ success: true, data: await give(params) }) };
-if (query.get("speaks") === "messages") addEventListener("message", async ({ data, source, origin }) => {
-  const say = (type, payload) => source.postMessage({ type, id: data.id, timestamp: Date.now(), payload }, origin);
-  if (data.type === "initialize") say("initialize-result", reply);
-  if (data.type === "capabilities/call") {
-    say("capabilities/call-result", { success: true, data: await give(data.payload.params) });
-  }
-});
-</script>"""
+  : { files: urls.map((downloadUrl) => ({ downloadUrl, mimeType: "text/plain" })) })"""
 
 
 @dataclass
@@ -67,7 +50,7 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     async def page(request: web.Request) -> web.Response:
         frame = request.query.get("frame")
         body = f'<iframe name=side allow=tools src="{frame}"></iframe>' if frame else ""
-        response = web.Response(text=APP.replace("BODY", body), content_type="text/html")
+        response = web.Response(text=page_speaking(GIVE, body=body), content_type="text/html")
         for same_site in ("Strict", "Lax"):
             response.set_cookie(same_site.lower(), "1", samesite=same_site)
         return response
@@ -110,13 +93,13 @@ async def test_page_downloads_send_cookies_only_to_its_origin(site: Site, browse
 
 
 async def test_navigating_page_does_not_download_as_next_page(site: Site, browser: Browser) -> None:
-    url = f"{site.own}/?speaks=tools&name=give"
+    url = f"{site.own}/?speaks=tools"
     transport = WebMcpTransport(url, browser=browser)
 
     async def leave() -> None:
         site.meanwhile = None
         assert transport.page is not None
-        await transport.page.goto(f"{site.other}/?speaks=tools&name=give")
+        await transport.page.goto(f"{site.other}/?speaks=tools")
 
     async with connect(url, transport=transport, store="memory:") as app:
         site.meanwhile = leave
@@ -127,17 +110,17 @@ async def test_navigating_page_does_not_download_as_next_page(site: Site, browse
 
 
 async def test_frame_tool_downloads_as_its_origin_without_page_cookies(site: Site, browser: Browser) -> None:
-    frame = f"{site.other}/deep/page?speaks=tools%26name=far"
-    url = f"{site.own}/?speaks=tools&name=near&frame={frame}"
+    frame = f"{site.other}/deep/page?speaks=tools%26name=_far"
+    url = f"{site.own}/?speaks=tools&name=_near&frame={frame}"
     transport = WebMcpTransport(url, browser=browser)
     async with connect(url, transport=transport, store="memory:") as app:
-        await app.call(await tool_of(app, "far"), {"urls": [f"{site.own}/file", "file"]})
+        await app.call(await tool_of(app, "give_far"), {"urls": [f"{site.own}/file", "file"]})
         assert site.sent("url") == [f"{site.own}/file", f"{site.other}/deep/file"]
         # its own cookies are for pages of its own site: here it is a stranger's frame
         assert site.sent("Cookie") == [None, None]
         assert site.sent("Origin") == [site.other, None]
         assert site.sent("Sec-Fetch-Site") == ["cross-site", "same-origin"]
-        await app.call("near", {"urls": ["file"]})
+        await app.call("give_near", {"urls": ["file"]})
         assert site.sent("Cookie")[-1] == "strict=1; lax=1"
 
 
@@ -149,12 +132,12 @@ async def test_frame_tool_downloads_as_its_origin_without_page_cookies(site: Sit
 async def test_same_origin_frame_gets_cookies_unless_nested_in_third_party(
     site: Site, browser: Browser, between: bool, cookies: str | None
 ) -> None:
-    frame = f"{site.own}/deep/page?speaks=tools&name=inner"
+    frame = f"{site.own}/deep/page?speaks=tools&name=_inner"
     if between:
         frame = f"{site.other}/?frame={quote(frame, safe='')}"
-    url = f"{site.own}/?speaks=tools&name=near&frame={quote(frame, safe='')}"
+    url = f"{site.own}/?speaks=tools&name=_near&frame={quote(frame, safe='')}"
     async with connect(url, transport=WebMcpTransport(url, browser=browser), store="memory:") as app:
-        await app.call(await tool_of(app, "inner"), {"urls": ["file"]})
+        await app.call(await tool_of(app, "give_inner"), {"urls": ["file"]})
     assert site.sent("url") == [f"{site.own}/deep/file"] and site.sent("Cookie") == [cookies]
     assert site.sent("Sec-Fetch-Site") == ["same-origin"]
 
@@ -180,7 +163,7 @@ async def test_held_content_handles_do_not_resolve_in_next_document(
     site: Site, browser: Browser, tmp_path: Path
 ) -> None:
     """A long answer and large content stay in the page until they are fetched; the page may be another by then."""
-    url = f"{site.own}/?speaks=tools&name=give"
+    url = f"{site.own}/?speaks=tools"
     transport, params = WebMcpTransport(url, browser=browser), {"size": 400_000}
     async with transport:
         await transport.request(Message("initialize", {}, id="i"), timeout=20)
@@ -191,7 +174,7 @@ async def test_held_content_handles_do_not_resolve_in_next_document(
             handles.append(reply.payload["data"]["content"].content)
             if place == "127.0.0.1":
                 assert transport.page is not None
-                await transport.page.goto(f"{site.other}/?speaks=tools&name=give")
+                await transport.page.goto(f"{site.other}/?speaks=tools")
         assert handles[0].id != handles[1].id
         with pytest.raises(ABPError):
             await transport.save(handles[0], tmp_path / "gone", timeout=10)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -380,15 +380,9 @@ async def _served(stage: Stage) -> AsyncIterator[None]:
         text = stage.named(WORKER, request.query["trick"])
         return web.Response(text=text, content_type="text/javascript", headers={"Service-Worker-Allowed": "/"})
 
-    async def worked(_: web.Request) -> web.Response:
-        return web.Response(text="from the network")
-
     async def host(request: web.Request) -> web.Response:
         text = stage.named(HOST.replace("EMBED", EMBED), request.query["trick"])
         return web.Response(text=text, content_type="text/html")
-
-    async def forger(_: web.Request) -> web.Response:
-        return web.Response(text=FORGER, content_type="text/html")
 
     async def embed(_: web.Request) -> web.FileResponse:
         return web.FileResponse(_ABP_EMBED)
@@ -400,33 +394,35 @@ async def _served(stage: Stage) -> AsyncIterator[None]:
             stage.took.append(await request.text())
         return web.Response()
 
-    async def precious(_: web.Request) -> web.Response:
-        text = PRECIOUS.replace("COOKIE", COOKIE).replace("ANSWER", ANSWER)
-        return web.Response(text=text, content_type="text/html")
+    def always(text: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(text=text, content_type="text/html")
+
+        return answer
 
     async def called(_: web.Request) -> web.Response:
         stage.called += 1
         return web.Response()
 
-    async def good(_: web.Request) -> web.Response:
-        app = (
-            APP.replace("await on.call(options?.callId)", f"'{OTHER_SESSION}'")
-            .replace("await on.list();", "const on = {};")
-            .replace("on.tools ??", "")
-        )
-        return web.Response(text=f"<!doctype html>{EMBED}<script>{app}</script>", content_type="text/html")
+    good = (
+        APP.replace("await on.call(options?.callId)", f"'{OTHER_SESSION}'")
+        .replace("await on.list();", "const on = {};")
+        .replace("on.tools ??", "")
+    )
 
     async def cookie(request: web.Request) -> web.Response:
         return web.Response(text=request.headers.get("Cookie", "none"))
 
     first, second = web.Application(), web.Application()
     first.add_routes([web.get("/{kind:tools|app|embedded|guest}", hostile), web.post("/{kind:ran|took}", note)])
-    first.add_routes([web.get("/worker.js", worker), web.get("/worked", worked)])
+    first.add_routes([web.get("/worker.js", worker), web.get("/worked", always("from the network"))])
     for each in (first, second):
         each.add_routes([web.get("/abp-embed.js", embed)])
-    second.add_routes([web.get("/host", host), web.get("/forger", forger)])
-    second.add_routes([web.get("/precious", precious), web.post("/called", called)])
-    second.add_routes([web.get("/good", good), web.get("/cookie", cookie)])
+    second.add_routes([web.get("/host", host), web.get("/forger", always(FORGER))])
+    precious = PRECIOUS.replace("COOKIE", COOKIE).replace("ANSWER", ANSWER)
+    second.add_routes([web.get("/precious", always(precious)), web.post("/called", called)])
+    second.add_routes([web.get("/good", always(f"<!doctype html>{EMBED}<script>{good}</script>"))])
+    second.add_routes([web.get("/cookie", cookie)])
     async with TestServer(first) as here, TestServer(second) as other:
         stage.here, stage.other = f"127.0.0.1:{here.port}", f"localhost:{other.port}"
         yield

@@ -492,13 +492,7 @@ async def test_calls_to_stopped_http_server_raise(tmp_path: Path) -> None:
 # --- authentication ---------------------------------------------------------------------------------------------------
 
 
-async def test_wrong_token_is_rejected_without_being_shown(over_http: str, tmp_path: Path) -> None:
-    with pytest.raises(ConnectFailed) as refused:
-        await connect(over_http, store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"})
-    assert "wrong-and-secret" not in str(refused.value)
-
-
-async def test_sdk_auth_is_used(over_http: str, tmp_path: Path) -> None:
+async def test_sdk_auth_is_used_and_wrong_token_is_rejected_without_being_shown(over_http: str, tmp_path: Path) -> None:
     import httpx2
 
     class Bearer(httpx2.Auth):
@@ -508,6 +502,9 @@ async def test_sdk_auth_is_used(over_http: str, tmp_path: Path) -> None:
 
     async with connect(over_http, store=tmp_path, auth=Bearer()) as session:
         assert (await session.call("list_workbooks")).artifacts
+    with pytest.raises(ConnectFailed) as refused:
+        await connect(over_http, store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"})
+    assert "wrong-and-secret" not in str(refused.value)
 
 
 # --- ``abp mcp`` in front of another server ---------------------------------------------------------------------------

@@ -100,17 +100,14 @@ async def test_profile_left_by_dead_process_is_usable(tmp_path: Path) -> None:
                 await note(app)
 
 
-async def test_profile_that_is_a_file_is_rejected(tmp_path: Path) -> None:
+async def test_profile_that_is_a_file_or_read_only_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="must be a folder"):
         await connect("http://127.0.0.1:1/", profile=tmp_path / "file", store=tmp_path / "out")
     with pytest.raises(UsageError, match="sub cannot be created: Not a directory"):
         await connect("http://127.0.0.1:1/", profile=tmp_path / "file" / "sub", store=tmp_path / "out")
-
-
-async def test_read_only_profile_is_not_reported_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path or mode != os.W_OK)
-    with pytest.raises(UsageError, match="cannot be written to"):
+    with pytest.raises(UsageError, match="cannot be written to"):  # and not: it is in use
         await connect("http://127.0.0.1:1/", profile=tmp_path, store="none:")
 
 

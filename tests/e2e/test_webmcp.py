@@ -19,7 +19,7 @@ from playwright.async_api import BrowserContext, Error as PlaywrightError, Route
 from tests.e2e.test_browsers import NO_CDP
 from tests.mcp_official.node import packages
 from tests.support.eventually import eventually
-from tests.support.pages import reach_without_cdp
+from tests.support.pages import reach_without_cdp, serve_page
 from transports import (
     BinaryData,
     Browser,
@@ -301,9 +301,7 @@ async def test_effects_of_open_page_are_handled_while_session_opens(
     assert [record.getMessage() for record in caplog.records] == []
 
 
-async def test_duplicate_tool_name_does_not_affect_first_tool(
-    fixture: Fixture, context: BrowserContext, tmp_path: Path
-) -> None:
+async def test_duplicate_tool_name_does_not_affect_first_tool(browser: Browser, tmp_path: Path) -> None:
     # Chromium refuses the second one a moment later, and may leave the first one waiting for as long as it likes.
     html = """<!doctype html><script>
     const tool = () => document.modelContext.registerTool({ name: "twice", description: "Twice",
@@ -311,42 +309,33 @@ async def test_duplicate_tool_name_does_not_affect_first_tool(
     let said = "not yet";
     tool().then(tool).catch((error) => { said = error.name; });
     </script>"""
-    await context.route("**/twice", lambda route: route.fulfill(body=html, content_type="text/html"))
-    url = fixture.url + "twice"
-    async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
+    async with serve_page(html) as url, connect(url, browser=browser, transport="webmcp", store=tmp_path) as app:
         await eventually(lambda: _says(app, "InvalidStateError"))
         result = await app.call("twice")
         assert result.artifacts["document"].size_bytes == 1000 and result.warnings == ()
 
 
-async def test_page_that_changes_its_tools_endlessly_is_opened(
-    fixture: Fixture, context: BrowserContext, tmp_path: Path
-) -> None:
+async def test_page_that_changes_its_tools_endlessly_is_opened(browser: Browser, tmp_path: Path) -> None:
     html = """<!doctype html><script>
     const tool = (name, options) =>
       document.modelContext.registerTool({ name, description: name, execute: () => name }, options);
     tool("stable");
     setInterval(() => tool("tick", { signal: AbortSignal.timeout(20) }), 40);
     </script>"""
-    await context.route("**/ticking", lambda route: route.fulfill(body=html, content_type="text/html"))
-    url = fixture.url + "ticking"
-    async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
+    async with serve_page(html) as url, connect(url, browser=browser, transport="webmcp", store=tmp_path) as app:
         assert (await app.call("stable")).data == "stable"
 
 
 @pytest.mark.slow
-async def test_platform_that_never_lists_tools_is_waited_for_once(
-    fixture: Fixture, context: BrowserContext, tmp_path: Path
-) -> None:
+async def test_platform_that_never_lists_tools_is_waited_for_once(browser: Browser, tmp_path: Path) -> None:
     """So does Chromium 151 in a page that was asked before it had a tool."""
     html = """<!doctype html><title>Stuck</title><script>
       document.modelContext.getTools = () => new Promise(() => {});
       const tool = { name: "stable", description: "Answers.", execute: async () => "stable" };
       setTimeout(() => document.modelContext.registerTool(tool), 100);
     </script>"""
-    await context.route("**/stuck", lambda route: route.fulfill(body=html, content_type="text/html"))
     started = time.monotonic()
-    async with connect(fixture.url + "stuck", context=context, transport="webmcp", store=tmp_path) as app:
+    async with serve_page(html) as url, connect(url, browser=browser, transport="webmcp", store=tmp_path) as app:
         assert time.monotonic() - started < 15
         assert (await app.call("stable")).data == "stable"
 

@@ -49,6 +49,29 @@ def app_page(calls: str, *, before: str = "", body: str = "", title: str = "App"
 }}</script>"""
 
 
+def page_speaking(serve: str, *, before: str = "", body: str = "") -> str:
+    """A page of the capabilities in ``serve``, in the way that its address names after ``speaks``: as WebMCP "tools",
+    whose names end in its ``name``, as "abp", the page's own object, or over postMessage, for "messages"."""
+    return f"""<!doctype html><title>App</title>{body}<script>
+{before}
+const query = new URLSearchParams(location.search), speaks = query.get("speaks"), serve = {{ {serve} }};
+const capabilities = Object.keys(serve).map((name) => ({{ name, available: true }}));
+const app = {{ id: "a", name: "App", version: "1" }};
+const reply = {{ sessionId: "s", protocolVersion: "0.1", app, capabilities, features: {{}} }};
+const call = async (name, params) => ({{ success: true, data: await serve[name](params) }});
+if (speaks === "tools") for (const name of Object.keys(serve)) document.modelContext.registerTool({{
+  name: name + (query.get("name") ?? ""), description: name, execute: serve[name], inputSchema: {{ type: "object" }},
+}});
+if (speaks === "abp") globalThis.abp = {{ initialize: async () => reply, shutdown: async () => {{}}, call,
+  listCapabilities: async () => capabilities }};
+if (speaks === "messages") addEventListener("message", async ({{ data: {{ type, id, payload }}, source, origin }}) => {{
+  const say = (type, payload) => source.postMessage({{ type, id, timestamp: Date.now(), payload }}, origin);
+  if (type === "initialize") say("initialize-result", reply);
+  if (type === "capabilities/call") say("capabilities/call-result", await call(payload.capability, payload.params));
+}});
+</script>"""
+
+
 def reach_without_cdp(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have pages reached by Playwright's own API, which is all that Firefox and WebKit have."""
 
