@@ -53,6 +53,7 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
         response = web.Response(text=page_speaking(GIVE, body=body), content_type="text/html")
         for same_site in ("Strict", "Lax"):
             response.set_cookie(same_site.lower(), "1", samesite=same_site)
+        response.set_cookie("elsewhere", "1", path="/elsewhere")  # no file is there
         return response
 
     async def file(request: web.Request) -> web.Response:
