@@ -290,6 +290,9 @@ async def test_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -
     """``window.print`` of an embedded app prints the app, all of it, not what the frame happens to show."""
     words = [f"word{n:04}" for n in range(400)]
     async with embedded(harness=harness) as app:
+        size = "() => [innerWidth, innerHeight]"
+        (frame,) = page_of(app).main_frame.child_frames
+        size_before = await frame.evaluate(size)
         result = await app.call("export.pdf", {"html": "".join(f"<p>{word}</p>" for word in words)})
         assert result.warnings == ()
         ref = result.artifacts["document"]
@@ -298,8 +301,8 @@ async def test_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -
         ((width, _),) = pages_of(ref.path)
         assert width == pytest.approx(595, abs=2)  # A4
         assert await data_of(app, "file.list") is not None  # the frame is alive
-        (frame,) = page_of(app).main_frame.child_frames
         assert await frame.evaluate("matchMedia('screen').matches && !matchMedia('print').matches")
+        assert await frame.evaluate(size) == size_before
 
         page = page_of(app)
         assert page.url == ("http://127.0.0.1:47474/" if harness == "same" else f"{HARNESS_ORIGIN}/")

@@ -40,6 +40,7 @@ from transports import (
     connect,
 )
 from transports.errors import BadRecording, NotRecorded, StoreError
+from transports.protocol.messages import Message
 from transports.recording._file import Recording
 from transports.recording._replay import ReplayTransport
 from transports.surfaces.cli import main
@@ -101,7 +102,7 @@ def file(tmp_path: Path) -> Path:
 def recorded(tmp_path: Path, file: Path) -> Make:
     def make(**options: Any) -> Session:
         options = {"record": file, "store": tmp_path / "recorded", **options}
-        return connect("memory:", transport=MemoryTransport(HANDLERS), **options)
+        return connect("memory:", **{"transport": MemoryTransport(HANDLERS), **options})
 
     return make
 
@@ -140,6 +141,22 @@ async def test_calls_progress_content_and_questions_are_replayed(recorded: Make,
     first, second = await program(recorded), await program(replayed)
     assert [*map(plain, first[0])] == [*map(plain, second[0])] and first[1] == second[1] == ["half"]
     assert second[0][3].data == {"answer": "Ada"} and second[0][0].transport == "replay"
+
+
+class Doubtful(MemoryTransport):
+    """Each answer to a call has a warning of the transport."""
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        reply = await super().request(message, timeout=timeout)
+        if message.type == "capabilities/call":
+            reply.warnings = ["a member was left out"]
+        return reply
+
+
+async def test_replay_repeats_warnings_of_transport(recorded: Make, replayed: Make) -> None:
+    for make in (partial(recorded, transport=Doubtful(HANDLERS)), replayed):
+        async with make() as app:
+            assert (await app.call("shout", {"text": "hi"})).warnings == ("a member was left out",)
 
 
 async def test_replay_raises_recorded_errors(recorded: Make, replayed: Make) -> None:
