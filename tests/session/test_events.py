@@ -354,15 +354,20 @@ async def test_refused_subscription_is_not_kept_and_renewals_share_one_timeout(a
 
 
 @pytest.mark.requirement("R2-2.4d", "R2-5.7d")
-async def test_reconnect_emits_two_events_and_renews_active_subscriptions(app_of: Connect) -> None:
+async def test_reconnect_emits_two_events_renews_subscriptions_and_forgets_resources(app_of: Connect) -> None:
     transport = ReconnectingApp()
     async with app_of(transport) as app, app.events() as events:
         for uri in ("note:///long", "file:///x/picture.png"):
             await app.resources.subscribe(uri)
         await app.resources.unsubscribe("note:///long")
         assert transport.subscribed == app.resources.subscriptions == {"file:///x/picture.png"}
+        for _ in range(2):
+            await app.resources.read("file:///x/picture.png")
+        assert transport.reads == 1
         transport.break_connection()
         async with asyncio.timeout(20):
             seen = [await anext(events), await anext(events)]
         assert seen == [ConnectionChanged(False, "cut"), ConnectionChanged(True, "")]
         assert transport.subscribed == {"file:///x/picture.png"}
+        await app.resources.read("file:///x/picture.png")
+        assert transport.reads == 2  # a change while it was away would not have been reported

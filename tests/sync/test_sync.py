@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 import inspect
+import json
 import logging
 import re
 import threading
@@ -504,6 +505,14 @@ def test_blocking_pool_maps_jobs_and_does_not_leak(tmp_path: Path) -> None:
         assert report["jobs"] == len(settled) == 3 and (tmp_path / "run" / "manifest.jsonl").is_file()
         with pytest.raises(UsageError, match="another input"):
             blocking_batch.run(lines[:1], tmp_path / "run", pool=pool)
+
+        folder = tmp_path / "files"
+        folder.mkdir()
+        (folder / "a.txt").write_text("a")
+        job = {"capability": "echo", "target": "ws://app.example/", "files": {"file": "a.txt"}}
+        (tmp_path / "jobs.jsonl").write_text(json.dumps(job))
+        report = blocking_batch.run(tmp_path / "jobs.jsonl", tmp_path / "of-file", pool=pool, files_from=folder)
+        assert report["jobs"] == 1
 
 
 def test_sync_error_advice_uses_sync_terms(app_of: App) -> None:

@@ -22,7 +22,7 @@ from tests.support.command_line import CommandLine, serving
 from tests.support.planted import PLANTED
 from tests.support.planted_views import PLANTED_VIEWS
 from tests.support.rows import each_row
-from transports import BinaryData
+from transports import BinaryData, Effect
 from transports.errors import CallTimeout, Disconnected
 from transports.protocol._declarations import Capability
 from transports.protocol._find_content import find
@@ -97,6 +97,12 @@ def test_error_without_retryable_is_a_finding_quoting_it() -> None:
     evidence.trials[0].call = Exchange({"success": False, "error": error})
     said = "the app threw 'no' [OPERATION_FAILED]: it does not say retryable: true or false"
     assert findings("errors.shape", evidence) == (f"make: {said}",)
+
+
+def test_dialog_outside_calls_is_a_finding() -> None:
+    evidence = evidence_of({"count": 1})
+    evidence.effects_outside_calls = [Effect("dialog", detail={"type": "alert"}), Effect("print")]
+    assert findings("answers.native", evidence) == ("outside any call: dialog {'type': 'alert'}",)
 
 
 CANCELLED, NOT_CANCELLED = Exchange({"cancelled": True}), Exchange({"cancelled": False})

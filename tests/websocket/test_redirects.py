@@ -60,6 +60,14 @@ async def test_caller_headers_do_not_follow_cross_origin_redirect() -> None:
     assert not secret & (first.seen[2][1].keys() | second.seen[0][1].keys())
 
 
+async def test_address_after_redirect_to_another_host_is_not_the_apps() -> None:
+    redirecting = Redirecting()
+    async with running(echo) as other, running(echo, process_request=redirecting) as app:
+        redirecting.locations = {"/abp": other.url.replace("127.0.0.1", "localhost")}
+        async with await session_of(app) as session:
+            assert session.transport.server_address is None
+
+
 @each_row(
     ("location", "said"),
     [

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from transports import ArtifactRef, LocalStore
+from transports.artifacts import Scope
 
 
 def put(folder: Path, **contents: bytes) -> list[ArtifactRef]:
@@ -124,3 +125,14 @@ def test_artifacts_list_is_filtered_by_options(abp: CommandLine, tmp_path: Path)
     for bad in ("soon", "2020-13-01", "7"):
         assert "--since must be a date" in abp("artifacts", "list", "--since", bad).err
     assert "has no index to rebuild" in abp("artifacts", "reindex", "--out", out).err
+
+
+def test_gc_with_ttl_applies_no_other_limit(abp: CommandLine, tmp_path: Path) -> None:
+    async def fill() -> None:
+        async with LocalStore(tmp_path / "out") as store:
+            in_trace = store.scoped(Scope(session="s", trace="t"))
+            for number in range(101):  # more than a trace may keep by default
+                await in_trace.put_bytes(b"%d" % number, durability="process")
+
+    asyncio.run(fill())
+    assert abp("artifacts", "gc", "--ttl", "7d", "--json").document["removed"] == []

@@ -233,6 +233,7 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
         for at in (1, 2):  # twice as long as Bob's patience, if it were counted
             await called(ann, "abp_connect", url=URL)
             uri = files_of(await called(ann, "abp_text_shout", text="hi"))[0]["uri"]
+            assert (await ann.call_tool("abp_print_page", {})).is_error  # has ended, too
             await eventually(lambda: apps.transports[at]._closed)  # noqa: B023
             sessions = (await called(ann, "abp_status"))["sessions"]
             assert [one["connected"] for one in sessions] == [False] * at  # the next call that names one opens it

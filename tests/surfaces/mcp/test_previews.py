@@ -201,6 +201,7 @@ async def test_text_and_pdf_previews_are_in_answer_text(serve: Serve) -> None:
         "scan": file(pdf("", ""), "scan.pdf", "application/pdf"),
         "broken": file(b"%PDF-1.7 broken", "broken.pdf", "application/pdf"),
         "cut": file(b"caf\xc3", "cut.txt", "text/plain"),
+        "odd": file(("a" + "é" * 9000).encode(), "odd.txt", "text/plain"),
     }
     async with serve(giving(**contents)) as client:
 
@@ -219,6 +220,7 @@ async def test_text_and_pdf_previews_are_in_answer_text(serve: Serve) -> None:
         assert "scan.pdf has 2 pages and no text in the first 2" in await text("scan")
         assert "Text of" not in await text("broken")
         assert "cut.txt:" not in await text("cut")
+        assert "odd.txt begins:\naéé" in await text("odd")  # although a character lies across the end of what is read
 
         # all of the text of a PDF, in slices
         listed = {one["filename"]: one["id"] for one in (await called(client, "abp_artifacts"))["artifacts"]}

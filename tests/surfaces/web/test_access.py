@@ -158,8 +158,12 @@ async def test_session_tokens_expire(store: ArtifactStore) -> None:
         assert (await guest.get("/artifacts")).status == 200
         link = await guest.post(f"/artifacts/{ref.id}/link", {"expires": 3600})
         assert link.json["expires_at"] == token["expires_at"]
+        login = await guest.post("/login", {"token": token["token"]}, token=False)
+        cookie = {"Cookie": login.headers["set-cookie"].partition(";")[0]}
+        assert (await web.get("/artifacts", token=False, headers=cookie)).status == 200
         now[0] += 61
         assert (await guest.get("/artifacts")).status == 401
+        assert (await web.get("/artifacts", token=False, headers=cookie)).status == 401
         assert (await web.with_token(token["token"][:-2] + "xx").get("/artifacts")).status == 401
         for bad in ({}, {"session": ""}, {"session": "s", "expires": -1}, {"session": "s", "expires": True},
                     {"session": "s", "expires": 1e9}, {"session": "x" * 300}, {"session": 5}):  # fmt: skip
