@@ -49,7 +49,7 @@ async def test_content_and_metadata_are_fsynced_unless_durability_is_process(tmp
 
 @pytest.mark.parametrize("setting", ["", "disk"])
 async def test_answer_without_file_is_fsynced_only_if_configured(
-    tmp_path: Path, app_of: Connect, synced: set[int], monkeypatch: pytest.MonkeyPatch, setting: str
+    app_of: Connect, synced: set[int], monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     async def answer(params: Mapping[str, object], call: Call) -> object:
         return {"n": 1, **params}

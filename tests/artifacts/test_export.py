@@ -38,6 +38,8 @@ async def test_exporting_unknown_artifact_creates_nothing(store: ArtifactStore, 
             await view.export(artifact, tmp_path / "new" / "file.bin")
     with pytest.raises(ArtifactNotFound, match="not kept"):
         await NoneStore().export(ref, tmp_path / "new" / "file.bin")
+    with pytest.raises(UsageError, match=r"await app\.save\(ref, path\)"):
+        (await NoneStore().put_bytes(PDF)).save_as(tmp_path / "new" / "file.bin")
     assert not (tmp_path / "new").exists()
 
 
@@ -100,13 +102,11 @@ async def test_save_as_copies_the_local_file(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "c.png").exists()
 
 
-async def test_save_as_suggests_alternative_for_stores_without_files(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"await app\.save\(ref, path\)"):
-        (await NoneStore().put_bytes(PDF)).save_as(tmp_path / "a.pdf")
-
-
-async def test_exported_copy_keeps_mode_of_replaced_file(tmp_path: Path) -> None:
+async def test_exported_copy_keeps_mode_and_symlink_of_replaced_file(tmp_path: Path) -> None:
     ref = await LocalStore(tmp_path / "out").put_bytes(PDF)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert ref.save_as(tmp_path / "link") == tmp_path / "real"
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_bytes() == PDF
     (tmp_path / "kept.pdf").touch(mode=0o640)
     (tmp_path / "plain").touch()
     for name, like in (("kept.pdf", "kept.pdf"), ("new.pdf", "plain")):
@@ -129,13 +129,6 @@ async def test_export_does_not_replace_non_regular_files(tmp_path: Path) -> None
             await store.export(ref, tmp_path / name)
     assert visible(tmp_path) == ["folder", "out", "own", "pipe"] and visible(tmp_path / "folder") == []
     assert ref.path.read_bytes() == PDF
-
-
-async def test_export_replaces_symlink_target_and_keeps_symlink(tmp_path: Path) -> None:
-    ref = await LocalStore(tmp_path / "out").put_bytes(PDF)
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert ref.save_as(tmp_path / "link") == tmp_path / "real"
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_bytes() == PDF
 
 
 async def test_export_to_full_disk_leaves_no_file(small_disk: Path, tmp_path: Path) -> None:

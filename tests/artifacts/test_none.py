@@ -54,7 +54,7 @@ async def test_unstored_reference_is_marked_truncated_in_json() -> None:
 
 
 @pytest.mark.requirement("R2-7.4f")
-async def test_unstored_text_has_preview_of_500_characters(tmp_path: Path) -> None:
+async def test_unstored_text_has_preview_of_500_characters() -> None:
     store = NoneStore()
     text = "é€𝄞" * 1000
     refs = [await store.put_text(text), await store.put_bytes(text.encode(), mime_type="application/json")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -28,17 +27,14 @@ _LOST = 120.0
 
 @dataclass
 class Record:
-    """``outcomes`` counts by way and outcome; ``faults`` are
-    the seconds and names of what was broken; ``problems`` is empty after a good run."""
+    """``outcomes`` counts by way and outcome, ``faults`` by name; ``problems`` is empty after a good run."""
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    faults: list[tuple[float, str]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     begun: Counter[str] = field(default_factory=Counter)
-    open: dict[int, str] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     started: float = field(default_factory=time.monotonic)
-    _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @property
     def elapsed(self) -> float:
@@ -48,9 +44,8 @@ class Record:
     @asynccontextmanager
     async def call(self, way: str) -> AsyncIterator[None]:
         """One call over a way: what is raised inside becomes its outcome, and is not raised any further."""
-        number, begun = next(self._numbers), time.monotonic()
+        begun = time.monotonic()
         self.begun[way] += 1
-        self.open[number] = way
         outcome = "cancelled"
         try:
             async with asyncio.timeout(_LOST):
@@ -67,12 +62,8 @@ class Record:
             outcome = type(error).__name__
             self.problems.append(f"{way}: {''.join(traceback.format_exception(error))}")
         finally:
-            del self.open[number]
             self.outcomes[way, outcome] += 1
             self.longest[way] = max(self.longest[way], time.monotonic() - begun)
-
-    def fault(self, name: str) -> None:
-        self.faults.append((self.elapsed, name))
 
     def count(self, way: str) -> tuple[int, int]:
         """The calls over a way that ended, and those with a result."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
@@ -48,12 +47,14 @@ def report(outcome: Outcome) -> str:
         _INTRODUCTION,
         "## The run\n",
         f"{_minutes(plan.warm_up + plan.seconds)} (of which {_minutes(plan.warm_up)} to warm up), seed {plan.seed}: "
-        f"{calls:,} calls, {results:,} of them with a result, under {len(record.faults):,} faults. {_verdict(outcome)}",
+        f"{calls:,} calls, {results:,} of them with a result, under {record.faults.total():,} faults. "
+        f"{_verdict(outcome)}",
         "",
         f"On {_machine(outcome)}.\n",
     ]
     lines += ["## Calls\n", *_calls(outcome), "", _CODES]
-    lines += ["## Faults\n", f"{_faults(outcome)}. The number is the row of [faults.md](faults.md).\n"]
+    faults = "; ".join(f"{name}: {record.faults[name]}" for name in NAMES)
+    lines += ["## Faults\n", f"{faults}. The number is the row of [faults.md](faults.md).\n"]
     lines += ["## Stores\n", *_stores(outcome), ""]
     lines += ["## Resources\n", *_resources(outcome), "", _HELD]
     return "\n".join(lines)
@@ -94,11 +95,6 @@ def _calls(outcome: Outcome) -> Iterator[str]:
         for way in record.begun
     ]  # fmt: skip
     return _table(["way", "calls", "results", *(f"`{name}`" for name in errors), "longest"], body)
-
-
-def _faults(outcome: Outcome) -> str:
-    times = Counter(name for _, name in outcome.record.faults)
-    return "; ".join(f"{name}: {times[name]}" for name in NAMES)
 
 
 def _stores(outcome: Outcome) -> Iterator[str]:

@@ -152,7 +152,7 @@ async def _opened(
         filler = DiskCaller(await opened(connect("memory:", transport=in_process(), store=disk, timeout=60)), small)
 
         def cut() -> None:
-            outcome.record.fault(CUT_SHORT)
+            outcome.record.faults[CUT_SHORT] += 1
 
         def caller(way: str, session: Session, *forms: str) -> AppCaller:
             on_cut = cut if "url" in forms else None
@@ -209,7 +209,7 @@ class _Soak:
     async def _break(self, name: str) -> None:
         async with self._locks[name]:
             self._say(f"{self._outcome.record.elapsed:7.1f} s  {name}")
-            self._outcome.record.fault(name)
+            self._outcome.record.faults[name] += 1
             await FAULTS[name](self._world)
 
     async def _note_load(self, end: float) -> None:
