@@ -18,21 +18,18 @@ from tests.benchmarks import (
     answers,
     batch,
     growth,
-    kept,
     ledgers,
     mcp,
     opening,
     routing,
-    runs,
     sockets,
     speed,
     stores,
     waits,
 )
 from tests.benchmarks.docs import DOCUMENT, read_report, with_figures
-from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Report, Row
+from tests.benchmarks.report import Report, Row, machine
 from transports import Browser
 from webapp_fixture import serve
 
@@ -44,7 +41,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "page": speed.page_to_file,
     "file": speed.file_to_page,
     "calls": answers.small_calls,
-    "kept": kept.kept_answers,
+    "kept": answers.kept_answers,
     "socket": sockets.large_message,
     "messages": sockets.small_messages,
     "pauses": sockets.pauses,
@@ -54,7 +51,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "mcp": mcp.mcp_results,
     "proxy": mcp.proxied_results,
     "batch": batch.pooled_calls,
-    "runs": runs.whole_runs,
+    "runs": batch.whole_runs,
     "ledger": ledgers.ledger_work,
     "growth": growth.growth,
 }

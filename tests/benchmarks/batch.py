@@ -1,21 +1,30 @@
-"""Many small calls over a pool, against a loop over sessions written by hand."""
+"""Many small calls over a pool, and ``abp batch run`` as whole processes, against loops written by hand.
+
+``ABP_BENCH_JOBS`` is another number of jobs for the processes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
 
-from tests.benchmarks.measure import at_once, in_turns
+from tests.benchmarks.measure import at_once, in_turns, python
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
 from transports import Session, connect
 from transports.batch import Job, Pool, State
 
-__all__ = ["beside_loop", "pooled_calls"]
+__all__ = ["pooled_calls", "whole_runs"]
 
 #: Sessions in one browser, on both sides.
 _SESSIONS = 4
 _CALL = "data.json", {"csv": "name,city\n" + "\n".join(f"person {n},town {n}" for n in range(14))}
+_BATCH = ("-m", "transports.surfaces.cli", "batch", "run")
 
 
 async def pooled_calls(bench: Bench) -> list[Row]:
@@ -48,7 +57,7 @@ async def pooled_calls(bench: Bench) -> list[Row]:
         times = await in_turns(ways, rounds=3, warm=False)
 
     ours = min(times["pool"])
-    row = beside_loop(
+    row = _beside_loop(
         "small calls over a pool (`pool.map`)",
         ours,
         min(times["by hand"]),
@@ -59,7 +68,49 @@ async def pooled_calls(bench: Bench) -> list[Row]:
     return [row]
 
 
-def beside_loop(work: str, ours: float, theirs: float, *, baseline: str, measured: str, reason: str) -> Row:
+async def whole_runs(bench: Bench) -> list[Row]:
+    """Many small calls whose answers are kept: what a shell waits for, from the start of Python to its end."""
+    many = int(os.environ.get("ABP_BENCH_JOBS", 50 if bench.quick else 100))
+    folders = count()
+
+    def folder() -> Path:
+        path = bench.folder / f"run-{next(folders)}"
+        path.mkdir()
+        return path
+
+    jobs = _write_jobs(bench.folder / "jobs.jsonl", range(many))
+
+    async def batch() -> None:
+        place = ("--out", folder(), "--target", bench.url, "--browsers", "1", "--concurrency", str(_SESSIONS))
+        await python(*_BATCH, jobs, *place, "-q", PYTHONDONTWRITEBYTECODE="")
+
+    async def loop() -> None:
+        arguments = (bench.url, jobs, folder(), str(_SESSIONS))
+        await python("-m", "tests.benchmarks.by_hand", *arguments, PYTHONDONTWRITEBYTECODE="")
+
+    ways = {"loop": at_once(loop, many), "batch": at_once(batch, many)}
+    times = await in_turns(ways, rounds=1 if bench.quick else 2, warm=False)
+    ours = min(times["batch"])
+    row = _beside_loop(
+        "`abp batch run`, the whole process",
+        ours,
+        min(times["loop"]),
+        baseline="asyncio workers written by hand over one Browser, their whole process, the same jobs and store",
+        measured=f"{1 / ours:,.0f} jobs a second of {many:,}, {_SESSIONS} sessions in one browser",
+        reason="each job is written to the ledger three times, and to the manifest",
+    )
+    return [row]
+
+
+def _write_jobs(path: Path, numbers: Iterable[int]) -> Path:
+    with path.open("w") as file:
+        for number in numbers:
+            params = {"csv": f"number,text\n{number},some words that no other job has, {number}\n"}
+            file.write(json.dumps({"id": str(number), "capability": "data.json", "params": params}) + "\n")
+    return path
+
+
+def _beside_loop(work: str, ours: float, theirs: float, *, baseline: str, measured: str, reason: str) -> Row:
     """The row of one work: ``ours`` and ``theirs`` are the seconds of a job by the kit and by the loop."""
     return Row(
         work, baseline, theirs / ours, f"{measured}, against {1 / theirs:,.0f}", at_least=0.8, want=0.9, reason=reason

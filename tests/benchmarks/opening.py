@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from statistics import median
 
-from tests.benchmarks.empty_app import serve_empty_app
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
 from tests.benchmarks.measure import Way, in_turns, python, timed
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
@@ -36,11 +38,24 @@ with sync_playwright() as playwright:
 """
 _CLOCKED = "import time; started = time.process_time(); {}; print(time.process_time() - started)"
 
+#: An app of a few lines, whose own loading hides nothing of what a session adds to it.
+_PAGE = """<!doctype html>
+<title>Empty</title>
+<script>
+window.abp = {
+  async initialize() { return { sessionId: "1", protocolVersion: "0.1", app: { id: "empty", name: "Empty" } }; },
+  async listCapabilities() { return [{ name: "nothing" }]; },
+  async call() { return { success: true, data: null }; },
+  async shutdown() {},
+};
+</script>
+"""
+
 
 async def sessions(bench: Bench) -> list[Row]:
     """Sessions opened in a browser that runs already, alone and eight at once; against bare Playwright. With an
     app of a few lines, and alone with the reference app, whose own loading is most of the time."""
-    async with serve_empty_app() as empty:
+    async with _serve_empty_app() as empty:
         rows = [await _opened(bench, "an empty app", empty, number) for number in (1, _AT_ONCE)]
     return [*rows, await _opened(bench, "the reference app", bench.url, 1)]
 
@@ -141,3 +156,16 @@ async def imports(bench: Bench) -> list[Row]:
         measured=f"median {1000 * ours:.0f} ms against {1000 * theirs:.0f} ms",
     )
     return [row]
+
+
+async def _answer(_: web.Request) -> web.Response:
+    return web.Response(text=_PAGE, content_type="text/html")
+
+
+@asynccontextmanager
+async def _serve_empty_app() -> AsyncIterator[str]:
+    """Serve the app while the block lasts; its address."""
+    app = web.Application()
+    app.router.add_get("/", _answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))

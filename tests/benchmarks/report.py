@@ -1,10 +1,14 @@
-"""What a run measured: rows with their targets."""
+"""What a run measured, rows with their targets; and on what, in general words."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["Report", "Row"]
+import psutil
+
+__all__ = ["Report", "Row", "machine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +92,15 @@ class Report:
             "took": self.took,
             "rows": rows,
         }
+
+
+def machine(browser: str) -> dict[str, str]:
+    """Names and versions; nothing that tells one machine from another of its kind."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}, {psutil.cpu_count()} cores, "
+        f"{round(psutil.virtual_memory().total / (1 << 30))} GB of memory",
+        "Python": platform.python_version(),
+        "Playwright": importlib.metadata.version("playwright"),
+        "Chromium": browser,
+        "load before the run": f"{psutil.getloadavg()[0]:.1f}",
+    }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from tests.benchmarks.machine import machine
+from tests.benchmarks.report import machine
 from tests.soak.faults import NAMES
 from tests.soak.record import RESULT
 from tests.soak.resources import Resources
