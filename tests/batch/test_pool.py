@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.batch.planted import PAGE, App, Browser, World
@@ -19,6 +20,7 @@ from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State, _pool as leases, run
 from transports.batch._fleet import HeldSession, Latency, Member, Slots, Source
+from transports.batch._pool import free_memory
 from transports.errors import BrowserNotFound, ConnectFailed
 
 SOCKET = "ws://app.example/abp"
@@ -497,3 +499,50 @@ def test_slowdown_is_measured_per_kind_of_call() -> None:
     for kind in range(1000):
         latency.add(kind, 1.0)
     assert len(latency._latest) == 64
+
+
+# --- what nobody expects ----------------------------------------------------------------------------------------------
+
+
+async def test_cancelled_job_source_ends_outcomes(world: World) -> None:
+    async def cancelled() -> AsyncIterator[Job]:
+        yield Job("work", {"n": 1}, PAGE)
+        raise asyncio.CancelledError
+
+    outcomes: list[Outcome] = []
+    with pytest.raises(asyncio.CancelledError):
+        async with world.pool() as pool, asyncio.timeout(20):
+            async for outcome in pool.map(cancelled(), concurrency=1):
+                outcomes.append(outcome)
+    assert [outcome.state for outcome in outcomes] == [State.SUCCEEDED]
+
+
+async def test_waiting_call_gets_error_of_failed_memory_check(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> object:
+        raise KeyError("MemAvailable")
+
+    monkeypatch.setattr("transports.batch._pool.free_memory", free_memory)
+    monkeypatch.setattr(psutil, "virtual_memory", failing)
+    async with world.pool() as pool, asyncio.timeout(20):
+        with pytest.raises(
+            TransportError, match=r"the pool cannot open sessions: KeyError\('MemAvailable'\)"
+        ) as raised:
+            await pool.call(PAGE, "work")
+    assert raised.value.sent is False
+
+
+async def test_browser_checks_continue_after_failed_check(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world.pool(1, 1) as pool:
+        await pool.call(PAGE, "work")
+        (browser,) = world.browsers
+        checks: list[int] = []
+
+        async def failing() -> int:
+            checks.append(1)
+            raise psutil.AccessDenied
+
+        monkeypatch.setattr(browser, "resident_bytes", failing)
+        await eventually(lambda: checks)
+        browser.answers = False
+        await eventually(lambda: browser.closed)
+        assert pool.stats().recycled == {"unresponsive": 1}

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -334,3 +334,21 @@ def test_slow_start_does_not_give_room_for_another_burst() -> None:
     time.sleep(0.3)
     rate.record_starts(2)
     assert rate.allowed_starts(100) == 0
+
+
+async def no_outcome(job: Job) -> Any:
+    return None
+
+
+async def no_exception(job: Job) -> Outcome:
+    pytest.fail("the driver fails")
+
+
+@pytest.mark.parametrize("answer", [no_outcome, no_exception])
+async def test_contract_breaking_driver_marks_jobs_unknown_and_run_ends(
+    tmp_path: Path, answer: Callable[[Job], Any]
+) -> None:
+    async with asyncio.timeout(20):
+        report = await run(jobs(3), tmp_path, pool=Recorder(answer))
+    states: Any = report["states"]
+    assert states[State.UNKNOWN] == 3

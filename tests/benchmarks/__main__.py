@@ -88,7 +88,7 @@ async def _run(arguments: argparse.Namespace) -> Report:
                 folder = Path(own.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
                 fresh = await own.enter_async_context(Browser()) if name in WITH_BROWSER else None
                 url = (whole if name in WITH_INTERFACE else lean).url
-                bench = Bench(url, fresh, folder, quick=arguments.quick, shared=shared)
+                bench = Bench(url, fresh, folder, shared, arguments.quick)
                 rows = await _MEASUREMENTS[name](bench)
             report.rows += rows
             for row in rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,23 +81,21 @@ async def plain_page(browser: Browser, url: str) -> AsyncIterator[Page]:
         await context.close()
 
 
+@dataclass
 class Bench:
     """What all measurements have: one app, a browser unless they need none, a folder for files, and one for what
     several of them use (``shared``, otherwise the same); ``quick`` asks for small sizes."""
 
-    def __init__(
-        self, url: str, browser: Browser | None, folder: Path, *, quick: bool, shared: Path | None = None
-    ) -> None:
-        self.url = url
-        self._browser = browser
-        self.folder = folder
-        self.shared = shared or folder
-        self.quick = quick
+    url: str
+    own_browser: Browser | None
+    folder: Path
+    shared: Path
+    quick: bool
 
     @property
     def browser(self) -> Browser:
-        assert self._browser is not None, "this measurement has no browser: see WITH_BROWSER"
-        return self._browser
+        assert self.own_browser is not None, "this measurement has no browser: see WITH_BROWSER"
+        return self.own_browser
 
     @asynccontextmanager
     async def session(self, store: str | Path = "none:") -> AsyncIterator[tuple[Session, PlaywrightTransport, Page]]:

@@ -4,6 +4,6 @@
 
 Pages, embedded apps, sockets, an MCP server, ``abp serve`` and ``abp mcp`` make calls side by side. A schedule made
 from a seed breaks one part after the other (``faults``). Every call gets one outcome (``record``), every file is
-compared with what the app must have made (``content``), and at the end the stores (``ledger``) and the resources of the
+compared with what the app must have made (``callers``), and at the end the stores (``ledger``) and the resources of the
 process (``resources``) are compared with what they must be. ``report`` writes docs/reliability.md.
 """

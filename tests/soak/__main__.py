@@ -9,9 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.soak.plan import Plan
 from tests.soak.report import report
-from tests.soak.run import run
+from tests.soak.run import Plan, run
 
 #: A short run begins before pools, caches and arenas are full: bytes of memory that are no leak there.
 _SHORT_RUN_MEMORY = 24 << 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.content import Contents, sha256_of
+from tests.soak.callers import Contents, sha256_of
 from tests.support.clock import Clock
 from transports.artifacts import LocalStore
 

@@ -1,4 +1,5 @@
-"""One run: everything is opened, makes calls while parts break, is compared and closed."""
+"""One run: how long it takes and what breaks when; everything is opened, makes calls while parts break, is compared and
+closed."""
 
 from __future__ import annotations
 
@@ -12,17 +13,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 from unittest import mock
 
 import aiohttp
 import psutil
 
 from tests.soak import programs
-from tests.soak.callers import AppCaller, BridgeCaller, Caller, DiskCaller, GalleryCaller
-from tests.soak.content import Contents
+from tests.soak.callers import AppCaller, BridgeCaller, Caller, Contents, DiskCaller, GalleryCaller
 from tests.soak.faults import CUT_SHORT, FAULTS, World, thaw
 from tests.soak.ledger import Ledger, check_store
-from tests.soak.plan import Plan, Schedule
 from tests.soak.record import RESULT, Record
 from tests.soak.resources import Resources, collect, compare, sample
 from tests.support.in_process import in_process
@@ -156,7 +156,7 @@ async def _opened(
 
         def caller(way: str, session: Session, *forms: str) -> AppCaller:
             on_cut = cut if "url" in forms else None
-            return AppCaller(way, session, main, random.Random(chance.random()), forms, on_cut=on_cut)
+            return AppCaller(way, session, main, random.Random(chance.random()), forms, on_cut)
 
         callers: list[Caller] = [
             *(caller("page", page, "buffer", "blob", "base64", "url") for page in pages),
@@ -174,24 +174,22 @@ async def _opened(
             thaw(world, list(world.stopped))
 
 
+@dataclass
 class _Soak:
     """The callers at work, and what breaks meanwhile."""
 
-    def __init__(
-        self, outcome: Outcome, world: World, callers: Sequence[Caller], temporary: Path, say: Callable[[str], None]
-    ) -> None:
-        self._outcome = outcome
-        self._world = world
-        self._callers = callers
-        self._temporary = temporary
-        self._say = say
-        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+    outcome: Outcome
+    world: World
+    callers: Sequence[Caller]
+    temporary: Path
+    say: Callable[[str], None]
+    locks: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def phase(self, seconds: float, schedule: Schedule) -> None:
         """Call for so many seconds while the schedule is carried out; returns when no call and no fault is open."""
         end = time.monotonic() + seconds
         async with asyncio.TaskGroup() as group:
-            for caller in self._callers:
+            for caller in self.callers:
                 group.create_task(self._work(caller, end))
             group.create_task(self._note_load(end))
             started = time.monotonic()
@@ -200,41 +198,41 @@ class _Soak:
                 group.create_task(self._break(name))
 
     async def _work(self, caller: Caller, end: float) -> None:
-        plan, chance = self._outcome.plan, random.Random(caller.way)
+        plan, chance = self.outcome.plan, random.Random(caller.way)
         while time.monotonic() < end:
-            async with self._outcome.record.call(caller.way):
+            async with self.outcome.record.call(caller.way):
                 await caller.call()
             await asyncio.sleep(plan.pause * chance.uniform(0.3, 1.7))
 
     async def _break(self, name: str) -> None:
-        async with self._locks[name]:
-            self._say(f"{self._outcome.record.elapsed:7.1f} s  {name}")
-            self._outcome.record.faults[name] += 1
-            await FAULTS[name](self._world)
+        async with self.locks[name]:
+            self.say(f"{self.outcome.record.elapsed:7.1f} s  {name}")
+            self.outcome.record.faults[name] += 1
+            await FAULTS[name](self.world)
 
     async def _note_load(self, end: float) -> None:
         while time.monotonic() < end:
-            self._outcome.loads.append(psutil.getloadavg()[0])
+            self.outcome.loads.append(psutil.getloadavg()[0])
             await asyncio.sleep(_EVERY)
 
     async def quiet(self) -> Resources:
         """Return what is held when nothing is broken, every caller has had a result again and the numbers stay."""
-        record = self._outcome.record
-        thaw(self._world, list(self._world.stopped))
-        await asyncio.gather(*map(self._settle, self._callers))
+        record = self.outcome.record
+        thaw(self.world, list(self.world.stopped))
+        await asyncio.gather(*map(self._settle, self.callers))
         collect()
-        last, until = sample(self._temporary), time.monotonic() + _QUIET
+        last, until = sample(self.temporary), time.monotonic() + _QUIET
         while time.monotonic() < until:
             await asyncio.sleep(2.0)
-            last, before = sample(self._temporary), last
+            last, before = sample(self.temporary), last
             if last.counts == before.counts:
                 break
-        self._say(f"{record.elapsed:7.1f} s  quiet: {last}")
+        self.say(f"{record.elapsed:7.1f} s  quiet: {last}")
         return last
 
     async def _settle(self, caller: Caller) -> None:
         """Call until there is a result: what was broken is repaired by itself."""
-        record, until = self._outcome.record, time.monotonic() + _SETTLE
+        record, until = self.outcome.record, time.monotonic() + _SETTLE
         before = record.outcomes[caller.way, RESULT]
         while True:
             async with record.call(caller.way):
@@ -248,3 +246,48 @@ class _Soak:
                 )
                 return
             await asyncio.sleep(1.0)
+
+
+#: Seconds from the beginning of a phase, and the name of a fault.
+Schedule: TypeAlias = list[tuple[float, str]]
+
+#: Seconds at the beginning and at the end of a phase without a new fault.
+_LEAD = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run: ``warm_up`` seconds in which every fault happens at least once, then ``seconds`` whose beginning and end
+    are compared. ``gap`` is the mean time between two faults, ``pause`` between two calls of one caller, in seconds."""
+
+    warm_up: float = 34.0
+    seconds: float = 20.0
+    gap: float = 1.9
+    pause: float = 0.6
+    seed: int = 2481  # what takes longest to be repaired, a browser that is stopped for good, comes first
+
+    @classmethod
+    def of_minutes(cls, minutes: float, seed: int) -> Plan:
+        """Three minutes to warm up; half of the time where there are fewer than six."""
+        whole = minutes * 60
+        warm_up = min(180.0, whole / 2)
+        return cls(warm_up=warm_up, seconds=whole - warm_up, gap=min(8.0, (warm_up - 2 * _LEAD) / 16), seed=seed)
+
+    def schedules(self, faults: Sequence[str]) -> tuple[Schedule, Schedule]:
+        """Return what breaks in the warm-up and after it: all faults in random order, again and again."""
+        chance = random.Random(self.seed)
+        order: list[str] = []
+
+        def phase(seconds: float) -> Schedule:
+            found: Schedule = []
+            at = _LEAD
+            while at < seconds - _LEAD:
+                if not order:
+                    order.extend(chance.sample(faults, len(faults)))
+                found.append((at, order.pop()))
+                at += self.gap * chance.uniform(0.6, 1.4)
+            return found
+
+        warm_up = phase(self.warm_up)
+        missing = [(self.warm_up - _LEAD, name) for name in faults if name not in {name for _, name in warm_up}]
+        return warm_up + missing, phase(self.seconds)
