@@ -461,7 +461,8 @@ def late_ref(id: str, scope: NotYetKnown = None, source: object = None) -> Simpl
 @each_row("reference", [dict, TinyRef, SmallRef, late_ref])
 async def test_reference_may_be_any_function_of_keywords(reference: Callable[..., Any]) -> None:
     host: StoreForHost[Any] = StoreForHost(MemoryStore(), reference)
-    made = await host.put_bytes(PDF, filename="a.pdf", namespace="x", scope={"session_id": "s"}, meta={"n": 1})
+    namespace = "x" if reference is SmallRef else None
+    made = await host.put_bytes(PDF, filename="a.pdf", namespace=namespace, scope={"session_id": "s"}, meta={"n": 1})
     facts = made if isinstance(made, dict) else vars(made)
     assert await host.get(facts["id"]) == PDF and facts.get("filename", "a.pdf") == "a.pdf"
     if reference is SmallRef:  # facts for which it has no place are in its source
