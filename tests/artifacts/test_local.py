@@ -14,12 +14,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.support.local_store import PDF, PNG, assert_empty, inner, refuse_links, sha, visible
 from tests.support.rows import each_row
 from transports.artifacts import LocalStore, open_store
 from transports.errors import ArtifactNotFound, StoreError, UsageError
+
+#: All examples of a test have one store.
+SHARED_STORE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 # --- storing and reading ---------------------------------------------------------------------------------------------
 
@@ -75,36 +78,26 @@ async def test_no_folder_is_created_before_first_stage(store: LocalStore, root: 
     assert not root.exists()
 
 
-def test_any_chunking_gives_the_same_content(store: LocalStore) -> None:
-    async def put_and_read(pieces: list[int], views: bool, read: int) -> None:
-        data = os.urandom(sum(pieces))
-        async with store.stage() as staged:
-            start = 0
-            await staged.write(b"")
-            for piece in pieces:
-                buffer = bytearray(data[start : start + piece])
-                await staged.write(memoryview(buffer) if views else bytes(buffer))
-                buffer[:] = bytes(piece)  # the caller may use its buffer again
-                start += piece
-                assert staged.size == start
-            ref = await staged.commit(size=len(data), durability="process")
-        assert ref.sha256 == sha(data)
-        got = [chunk async for chunk in store.open(ref.id, chunk_size=max(read, len(data) // 50 + 1))]
-        assert b"".join(got) == data and all(got)
-        await store.delete(ref.id)
-
-    with asyncio.Runner() as runner:
-
-        @settings(max_examples=15)
-        @given(
-            pieces=st.lists(st.integers(0, 700_000), max_size=6),
-            views=st.booleans(),
-            read=st.integers(1, 1 << 20),
-        )
-        def any_chunking(pieces: list[int], views: bool, read: int) -> None:
-            runner.run(put_and_read(pieces, views, read))
-
-        any_chunking()
+@settings(max_examples=15, suppress_health_check=SHARED_STORE)
+@given(pieces=st.lists(st.integers(0, 700_000), max_size=6), views=st.booleans(), read=st.integers(1, 1 << 20))
+async def test_any_chunking_gives_the_same_content(
+    store: LocalStore, pieces: list[int], views: bool, read: int
+) -> None:
+    data = os.urandom(sum(pieces))
+    async with store.stage() as staged:
+        start = 0
+        await staged.write(b"")
+        for piece in pieces:
+            buffer = bytearray(data[start : start + piece])
+            await staged.write(memoryview(buffer) if views else bytes(buffer))
+            buffer[:] = bytes(piece)  # the caller may use its buffer again
+            start += piece
+            assert staged.size == start
+        ref = await staged.commit(size=len(data), durability="process")
+    assert ref.sha256 == sha(data)
+    got = [chunk async for chunk in store.open(ref.id, chunk_size=max(read, len(data) // 50 + 1))]
+    assert b"".join(got) == data and all(got)
+    await store.delete(ref.id)
 
 
 async def test_non_contiguous_memoryviews_are_stored(store: LocalStore) -> None:
@@ -273,27 +266,19 @@ async def test_user_file_replacing_stored_file_is_kept(store: LocalStore, root: 
 
 @pytest.mark.fault(42)
 @pytest.mark.requirement("R1-14c", "R4-9g", "R4-11c")
-def test_any_suggested_name_is_safe(store: LocalStore, root: Path) -> None:
-    async def put_and_delete(suggestion: str) -> None:
-        ref = await store.put_bytes(PDF, filename=suggestion, durability="process")
-        assert ref.path is not None and Path(ref.path).parent == root
-        assert visible(root) == [ref.filename] and Path(ref.path).read_bytes() == PDF
-        assert not ref.filename.startswith((".", "-")) and "\0" not in ref.filename
-        assert len(ref.filename.encode()) <= 255
-        assert ref.id == f"artifact_{sha(PDF)[:12]}"
-        assert await store.delete(ref.id) and visible(root) == []
-
-    with asyncio.Runner() as runner:
-
-        @settings(max_examples=25)
-        @given(
-            st.text(max_size=300)
-            | st.sampled_from(["..", ".", "/", "../../x.pdf", "CON", "a\0b", "-rf", ".abp", "‮fdp.exe", "x" * 300])
-        )
-        def any_name(suggestion: str) -> None:
-            runner.run(put_and_delete(suggestion))
-
-        any_name()
+@settings(max_examples=25, suppress_health_check=SHARED_STORE)
+@given(
+    suggestion=st.text(max_size=300)
+    | st.sampled_from(["..", ".", "/", "../../x.pdf", "CON", "a\0b", "-rf", ".abp", "‮fdp.exe", "x" * 300])
+)
+async def test_any_suggested_name_is_safe(store: LocalStore, root: Path, suggestion: str) -> None:
+    ref = await store.put_bytes(PDF, filename=suggestion, durability="process")
+    assert ref.path is not None and Path(ref.path).parent == root
+    assert visible(root) == [ref.filename] and Path(ref.path).read_bytes() == PDF
+    assert not ref.filename.startswith((".", "-")) and "\0" not in ref.filename
+    assert len(ref.filename.encode()) <= 255
+    assert ref.id == f"artifact_{sha(PDF)[:12]}"
+    assert await store.delete(ref.id) and visible(root) == []
 
 
 @pytest.mark.parametrize("refusal", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import pytest
 
@@ -132,30 +132,26 @@ async def test_named_apps_share_pool_browsers(
     assert data == {name: {"n": None, "browser": 0 if name in sharing else None} for name in NAMES}
 
 
+class Given(list[dict[str, Any]]):
+    """Notes the options with which sessions would be opened."""
+
+    def connect(self, target: str, **options: object) -> Any:
+        self.append(options)
+
+
 async def test_named_apps_share_server_browsers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "team.toml").write_text(APPS)
-    given: list[dict[str, object]] = []
-
-    def connect(target: str, **options: object) -> object:
-        given.append(options)
-        return None
-
-    async with pooled(connect, 1, MemoryStore(), config=Path("team.toml"), headless=True) as reach:  # type: ignore[arg-type]
+    given = Given()
+    async with pooled(given.connect, 1, MemoryStore(), config=Path("team.toml"), headless=True) as reach:
         for name in NAMES:
             reach(name)
     assert [name for name, options in zip(NAMES, given, strict=True) if "browser" in options] == ["docs", "plain"]
 
 
-async def test_only_pages_without_browser_options_share_pool(world: World) -> None:
-    given: list[tuple[str, dict[str, object]]] = []
-
-    def connect(target: str, **options: object) -> object:
-        given.append((target, options))
-        return None
-
-    store = MemoryStore()
-    async with pooled(connect, 1, store, headless=True) as reach:  # type: ignore[arg-type]
+async def test_only_pages_without_browser_options_share_pool() -> None:
+    given, store = Given(), MemoryStore()
+    async with pooled(given.connect, 1, store, headless=True) as reach:
         reach(PAGE)
         reach(PAGE, transport="postmessage", headless=True)
         reach("ws://a/")
@@ -163,8 +159,8 @@ async def test_only_pages_without_browser_options_share_pool(world: World) -> No
         for wrong in ({"headless": False}, {"browser": "chrome"}):
             with pytest.raises(UsageError, match="leave browser and headless out"):
                 reach(PAGE, **wrong)
-    pools = [options.pop("browser", None) for _, options in given]
+    pools = [options.pop("browser", None) for options in given]
     assert pools[0] is pools[1] and isinstance(pools[0], BrowserLender) and pools[2:] == [None] * 2
-    assert [options for _, options in given] == [{}, {"transport": "postmessage", "headless": True}, {}, {}]
-    async with pooled(cast("leases.Connect", connect), None, store) as reach:
-        assert reach is connect
+    assert given == [{}, {"transport": "postmessage", "headless": True}, {}, {}]
+    async with pooled(given.connect, None, store) as reach:
+        assert reach == given.connect
