@@ -530,6 +530,6 @@ async def test_machines_share_a_bucket_prefix(memory_bucket: str) -> None:
     await one.scoped(Scope(session="s")).put_bytes(b"1", filename="renamed.txt")
     assert [ref.filename for ref in await two.list()] == ["renamed.txt"]
     view = two.scoped(Scope(session="s"))
-    for number in (b"2", b"3"):
-        await view.put_bytes(number)
+    for data in (b"2", b"3"):
+        await view.put_bytes(data)
     assert len(await one.list()) == 2 and not await one.exists(first.id)
