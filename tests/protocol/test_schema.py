@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from tests.support.listener import listening
 from tests.support.rows import each_row
@@ -242,45 +241,6 @@ def test_answer_not_matching_schema_is_a_warning() -> None:
     assert check_output(schema, {"pdf": "x"}) == ['outputSchema: data: "pages" is a required property']
     assert check_output(schema, {"pages": 3}) == []
     assert len(check_output({"items": {"type": "string"}}, list(range(100)))) == 5
-
-
-# --- schemas and instances of any kind --------------------------------------------------------------------------------
-
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=10,
-)
-KEYWORDS = [
-    "type",
-    "properties",
-    "items",
-    "anyOf",
-    "not",
-    "$ref",
-    "$id",
-    "pattern",
-    "enum",
-    "required",
-    "$schema",
-    "if",
-]
-SCHEMAS = st.recursive(
-    st.booleans() | st.sampled_from(["string", "object", "#", "#/not", "^a+$", 0, -1, 1e300]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(st.dictionaries(st.sampled_from(KEYWORDS), SCHEMAS, max_size=4), JSON)
-def test_arbitrary_schemas_do_not_break_check(schema: dict[str, object], params: object) -> None:
-    try:
-        warnings = check_params("a", schema, params)
-    except UsageError as error:
-        assert error.details["faults"] and error.message.startswith("a: params")
-    else:
-        assert all(isinstance(warning, str) for warning in warnings)
 
 
 # --- schemas that are broken or hostile -------------------------------------------------------------------------------

@@ -582,35 +582,6 @@ def test_nesting_over_64_levels_raises_protocol_error(leaf: object) -> None:
 # --- replace ----------------------------------------------------------------------------------------------------------
 
 
-TREES = st.recursive(
-    st.integers() | st.text(max_size=5) | st.none() | st.binary(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("a.0", max_size=3), inner, max_size=4),
-    max_leaves=20,
-)
-
-
-def leaves(tree: object, path: Place = ()) -> dict[Place, object]:
-    items: list[tuple[str | int, object]]
-    if isinstance(tree, dict):
-        items = list(tree.items())
-    elif isinstance(tree, list):
-        items = list(enumerate(tree))
-    else:
-        return {path: tree}
-    return {place: leaf for step, value in items for place, leaf in leaves(value, (*path, step)).items()}
-
-
-@given(TREES)
-def test_every_binary_is_found_once_and_replaced_in_place(tree: object) -> None:
-    found = find(tree)
-    before = leaves(tree)
-    assert {item.path for item in found} == {path for path, leaf in before.items() if isinstance(leaf, bytes)}
-    assert all(item.binary == BinaryData(cast(bytes, before[item.path])) for item in found)
-    after = replace_values(tree, {item.path: f"ref {item.field}" for item in found})
-    assert find(after) == [] and leaves(tree) == before
-    assert leaves(after) == before | {item.path: f"ref {item.field}" for item in found}
-
-
 def test_replace_shares_untouched_subtrees() -> None:
     tree = {"a": [1, [2]], "b": {"c": 3}, "t": (1, 2)}
     copy = cast(dict[str, object], replace_values(tree, {("a", 0): "x", ("t", 1): "y"}))
