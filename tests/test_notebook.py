@@ -237,10 +237,12 @@ def test_progress_bar_is_escaped_with_one_line_per_call() -> None:
     assert ("value", "0.667") in seen.attributes and output["text/html"].count("<progress") == 20
 
 
-def test_unstored_file_is_shown_as_not_stored() -> None:
+def test_file_without_a_path_has_no_image_or_link_and_unstored_one_says_so() -> None:
     ref = ArtifactRef("truncated_1", "artifact://truncated_1", None, "a.txt", "text/plain", 3, "", {"truncated": True})
     assert repr(ref) == "<ArtifactRef 'a.txt', text/plain, 3 bytes, not stored>"
     assert "3 bytes, not stored" in Seen(ref._repr_html_()).check().words
+    in_memory = ArtifactRef("a", "artifact://a", None, "dot.png", "image/png", len(PNG), "0" * 64)
+    assert "<img" not in in_memory._repr_html_() and "<a " not in in_memory._repr_html_()
 
 
 async def test_text_with_crlf_shows_its_lines(app_of: Connect) -> None:
@@ -275,8 +277,3 @@ def test_a_long_answer_is_cut() -> None:
     seen = Seen(result._repr_html_()).check()
     assert len(seen.words) < 10_000 and seen.words.count("Warning: ") == 10
     assert repr(result) == "<Result of x: 0 artifacts, 50 warnings>"
-
-
-def test_in_memory_artifact_html_has_no_image_or_link() -> None:
-    ref = ArtifactRef("a", "artifact://a", None, "dot.png", "image/png", len(PNG), "0" * 64)
-    assert "<img" not in ref._repr_html_() and "<a " not in ref._repr_html_()

@@ -12,21 +12,23 @@ from transports._internal.tasks import discard_unawaited, spawn, start_task
 from transports.errors import UsageError
 
 
-async def test_unexpected_task_exception_is_logged_at_once_and_passed_on(
+async def test_error_of_a_task_is_logged_at_once_with_a_traceback_if_unexpected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def failing() -> None:
-        raise KeyError("unexpected")
+    async def failing(error: Exception) -> None:
+        raise error
 
     tasks: set[asyncio.Task[Any]] = set()
     errors: list[BaseException] = []
-    spawn(failing(), tasks, errors.append)
+    spawn(failing(KeyError("unexpected")), tasks, errors.append)
     async with asyncio.timeout(20):
         while tasks:
             await asyncio.sleep(0)
     assert repr(errors) == "[KeyError('unexpected')]"
-    (record,) = caplog.records
-    assert record.getMessage().endswith("failing failed: KeyError('unexpected')") and record.exc_info
+    await asyncio.wait((start_task(failing(UsageError("expected"))),), timeout=20)
+    unexpected, expected = caplog.records
+    assert unexpected.getMessage().endswith("failing failed: KeyError('unexpected')") and unexpected.exc_info
+    assert "expected" in expected.getMessage() and expected.exc_info is None
 
 
 async def test_cancellation_raised_inside_task_is_reported_but_not_its_own(
@@ -48,15 +50,6 @@ async def test_cancellation_raised_inside_task_is_reported_but_not_its_own(
 
 async def foreign_result(future: asyncio.Future[None]) -> None:
     await future
-
-
-async def test_abp_error_is_logged_without_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    async def failing() -> None:
-        raise UsageError("expected")
-
-    await asyncio.wait((start_task(failing()),), timeout=20)
-    (record,) = caplog.records
-    assert "expected" in record.getMessage() and record.exc_info is None
 
 
 async def test_dropped_work_is_cancelled_and_its_late_error_is_ignored() -> None:

@@ -45,14 +45,10 @@ async def test_traceback_of_async_session_is_short(app_of: Connect) -> None:
     with pytest.raises(ConnectFailed) as failed:
         async with connect("ws://127.0.0.1:9/", store="none:"):
             pass
-    for caught in (refused, late, misused, failed):
-        check(caught)
-
-
-def test_traceback_of_invalid_argument_is_short() -> None:
-    with pytest.raises(UsageError, match="on_progress= must be a function, not int") as refused:
+    with pytest.raises(UsageError, match="on_progress= must be a function, not int") as mistaken:
         connect("http://127.0.0.1:9/", on_progress=3)  # type: ignore[arg-type]
-    check(refused)
+    for caught in (refused, late, misused, failed, mistaken):
+        check(caught)
 
 
 async def test_traceback_of_cancellation_is_short(app_of: Connect) -> None:

@@ -466,23 +466,18 @@ def test_a_store_is_closed_at_the_end_of_its_block(tmp_path: Path) -> None:
     assert open_files() == []
 
 
-def test_sync_open_reads_all_chunks_from_unentered_store(tmp_path: Path) -> None:
+def test_unentered_store_serves_reads_and_a_router(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     ref = store.put_bytes(bytes(3 << 20))
     assert sum(map(len, store.open(ref))) == 3 << 20
+    result = Router(store).route({"document": {"content": b"x", "mimeType": "text/plain"}}, capability="c")
+    assert Path(result.artifacts["document"].path or "").read_bytes() == b"x"
     pieces = store.open(ref, chunk_size=100)
     assert len(next(pieces)) == 100 == len(next(pieces))
     del pieces  # left in the middle
 
 
 # --- the pool ---------------------------------------------------------------------------------------------------------
-
-
-def test_sync_router_stores_binary(tmp_path: Path) -> None:
-    result = Router(LocalStore(tmp_path)).route(
-        {"document": {"content": b"x", "mimeType": "text/plain"}}, capability="c"
-    )
-    assert Path(result.artifacts["document"].path or "").read_bytes() == b"x"
 
 
 def test_blocking_pool_maps_jobs_and_does_not_leak(tmp_path: Path) -> None:
