@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.eventually import eventually_blocking
-from tests.support.leaving import leave
 from tests.support.slow import slow_but
+from tests.support.slow_client import leave
 from transports.surfaces.cli import main
 from transports.testing.plugin import serve_pages
 

@@ -1,4 +1,5 @@
-"""``python -m release``: what it writes, builds, checks and signs, in a copy of the project."""
+"""What is published: a README whose links hold where nothing is beside it, extras, and what ``python -m release``
+writes, builds, checks and signs, in a copy of the project."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from hatch_build import standalone
 from release.places import project_of, set_address, write_places
 from tests.support import packaging
+from transports.surfaces.cli._doctor import _EXTRAS
 
 ADDRESS = "https://github.com/somebody/kit"
+README = (packaging.ROOT / "README.md").read_text(encoding="utf-8")
 #: The files that repeat the version and the address.
 COPIES = ("README.md", "CITATION.cff", "zensical.toml", "release/server.json", "release/Containerfile")
 
@@ -166,3 +170,22 @@ def test_release_is_built_and_signed_by_one_command(tmp_path: Path) -> None:
     broken.write_text("raise SystemExit('a wheel whose command does not start')\n")
     with pytest.raises(RuntimeError, match=r"(?s)not done: .*does not start"):
         packaging.run(sys.executable, "-m", "release", cwd=project)
+
+
+def test_readme_links_point_to_project_url() -> None:
+    text = standalone(README, "https://code.example/abp/")
+    assert "[views](https://code.example/abp/blob/main/docs/views.md)" in text
+    assert 'src="https://code.example/abp/raw/main/docs/images/' in text
+    assert 'srcset="https://code.example/abp/raw/main/docs/images/' in text
+    assert not re.search(r"\]\((?!https://)", text)
+
+
+def test_readme_without_project_url_has_no_dead_links() -> None:
+    text = standalone(README, None)
+    assert "large content becomes links (proxy)" in text and "Read on" not in text and "## Files" in text
+    assert not re.search(r"\]\((?!https://)|src(set)?=", text)
+    assert standalone("[a](https://a.example) and [b](#part)", None) == "[a](https://a.example) and [b](#part)"
+
+
+def test_doctor_checks_every_extra() -> None:
+    assert _EXTRAS.keys() == project_of(packaging.ROOT)["optional-dependencies"].keys() - {"all"}

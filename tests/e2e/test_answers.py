@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import transports
-from tests.support.counted import counted_calls
+from tests.support.processor import counted_calls
 from transports import Browser, connect
 from transports.playwright._scripts import load_script
 from webapp_fixture import Fixture

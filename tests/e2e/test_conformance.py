@@ -15,8 +15,7 @@ import pytest
 
 from tests.support.mcp_servers import target
 from tests.support.pages import serve_page
-from tests.support.planted import ALLOWED, PLANTED, Planted
-from tests.support.planted_views import ALLOWED_VIEWS, PLANTED_VIEWS, PlantedView, faulty_target
+from tests.support.planted import ALLOWED, ALLOWED_VIEWS, PLANTED, PLANTED_VIEWS, Planted, PlantedView, faulty_target
 from tests.support.slow import slow_but
 from transports import Browser, UsageError
 from transports.errors import ConnectFailed

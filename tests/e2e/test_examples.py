@@ -19,8 +19,8 @@ from PIL import Image
 
 from tests.hosts.environment import python_of
 from tests.support.command_line import CommandLine, serving
-from tests.support.leaving import leave
 from tests.support.mcp_servers import target
+from tests.support.slow_client import leave
 from tests.surfaces.cli.conftest import abp as abp
 from transports.testing.contract import BEHAVIOURS
 

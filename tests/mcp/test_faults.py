@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.held import bytes_held_after
 from tests.support.mcp_servers import FOLDER, target
+from tests.support.processor import bytes_held_after
 from tests.surfaces.proxy.test_stdio import alive
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
 from transports.errors import BadEncoding, ConnectFailed, TooLarge, UsageError

@@ -1,4 +1,5 @@
-"""Processor time, which is the same beside other work, and on a slow machine as on a fast one."""
+"""What code costs: processor time, which is the same beside other work and on a slow machine as on a fast one; calls of
+functions; memory."""
 
 from __future__ import annotations
 
@@ -6,9 +7,13 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+
+from transports import Session
 
 #: Seconds below which nothing that an app sends may hold the event loop in a test. The kit promises 50 ms
 #: (``docs/security.md``); the speed of a busy machine is measured too roughly to tell 40 ms from 50.
@@ -131,3 +136,37 @@ def peak_memory() -> Iterator[Callable[[], int]]:
         Path("/proc/self/clear_refs").write_text("5")  # the peak is that of now
     before = resident("VmRSS:")
     yield lambda: max(0, resident("VmHWM:") - before)
+
+
+async def bytes_held_after(app: Session, capability: str, params: Mapping[str, object]) -> int:
+    """Return the bytes that a call leaves in memory once nobody has its answer, after a first one that fills caches."""
+    await app.call(capability, params)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await app.call(capability, params)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+class Calls:
+    """How many there were."""
+
+    count = 0
+
+
+@contextmanager
+def counted_calls(below: str = "") -> Iterator[Calls]:
+    """Count the calls of Python functions in this thread within the block: of all, or of files ``below`` a path."""
+    calls, before = Calls(), sys.getprofile()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        calls.count += event == "call" and frame.f_code.co_filename.startswith(below)
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)

@@ -1,7 +1,10 @@
-"""Clients that send half a request, or one byte after another."""
+"""Clients that send half a request or one byte after another, or leave in the middle of a request or an answer."""
 
 import asyncio
+import socket
+import struct
 from contextlib import AsyncExitStack, suppress
+from urllib.parse import urlsplit
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
@@ -44,3 +47,15 @@ async def drip(netloc: str, start: str) -> bytes:
     finally:
         answer.cancel()
         writer.close()
+
+
+def leave(address: str, request: str, *, after: int = 0, reset: bool = True) -> None:
+    """Send a request, and close the connection ``after`` as many bytes of the answer."""
+    parts = urlsplit(address)
+    assert parts.hostname is not None and parts.port is not None
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as client:
+        client.sendall(request.encode())
+        while after > 0:
+            after -= len(client.recv(after))
+        if reset:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

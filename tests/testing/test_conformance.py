@@ -17,8 +17,7 @@ from websockets.sync.server import ServerConnection, serve as serve_websocket
 
 import webapp_fixture
 from tests.support.command_line import CommandLine, serving
-from tests.support.planted import PLANTED
-from tests.support.planted_views import PLANTED_VIEWS
+from tests.support.planted import PLANTED, PLANTED_VIEWS
 from tests.support.rows import each_row
 from transports import BinaryData, Effect
 from transports.errors import CallTimeout, Disconnected

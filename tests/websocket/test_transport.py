@@ -21,7 +21,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from tests.support.cancelling import cancel_after_turns
-from tests.support.held import bytes_held_after
+from tests.support.processor import bytes_held_after
 from tests.support.raw_server import certificate as certificate, make_certificate, tls as tls
 from tests.support.rows import each_row
 from transports import (

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tests.support.counted import counted_calls
+from tests.support.processor import counted_calls
 from tests.support.rows import each_row
 from transports import NoneStore
 from transports.errors import (
