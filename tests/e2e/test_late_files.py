@@ -496,6 +496,19 @@ async def test_window_download_belongs_to_call_that_opened_it(app: Session, name
     assert await contents(app, await run(app, "return 1;")) == []
 
 
+async def test_files_of_calls_at_once_are_not_swapped(server: tuple[Server, str], shared_app: Session) -> None:
+    answers = server[0]
+    answers.requests.clear()
+    answers.released.clear()
+    slow_call = asyncio.create_task(run(shared_app, 'link("/held", "slow.bin").click();'))
+    await eventually(lambda: answers.requests["GET /held"] > 0)
+    fast = await run(shared_app, 'blobLink("fast.txt").click();')
+    answers.released.set()
+    slow = await slow_call
+    assert await contents(shared_app, fast) == [b"content of fast.txt"]
+    assert await contents(shared_app, slow) == [b"REPORT"]
+
+
 async def test_window_whose_content_is_not_kept_is_a_warning(shared_app: Session) -> None:
     foreign_blob = """
       const { contentWindow: frame } = document.body.appendChild(document.createElement("iframe"));

@@ -487,30 +487,34 @@ class EffectTracker:
         call.expected.add(effect)
         return effect
 
-    def expect_navigation(self, call: CallEffects, frame: str) -> None:
+    def expect_navigation(self, call: CallEffects, frame: str, url: str) -> None:
         """Expect a navigation, which may become a download. Only the latest of a frame counts."""
         earlier = self.find_expected(frame)
         if earlier is not None:
             self.mark_begun(earlier)
-        self.expect(call, frame, {}, timeout=LOAD_TIMEOUT)
+        self.expect(call, frame, {"url": url}, timeout=LOAD_TIMEOUT)
 
     def mark_received(self, number: int) -> None:
         for effect in tuple(self._expected):
             if effect.place == "event" and effect.number <= number:
                 self.mark_begun(effect)
 
-    def take_expected(self, *places: str) -> ExpectedEffect | None:
-        for place in places:
-            effect = self.find_expected(place)
-            if effect is not None:
-                self._expected.remove(effect)
-                return effect
-        return None
+    def take_expected(self, *places: str, url: str | None = None) -> ExpectedEffect | None:
+        effect = self.find_expected(*places, url=url)
+        if effect is not None:
+            self._expected.remove(effect)
+        return effect
 
-    def find_expected(self, place: str) -> ExpectedEffect | None:
-        """Return an expected effect at ``place``, preferably of a call that is under way."""
-        matching = [expected for expected in self._expected if expected.place == place]
-        return min(matching, key=lambda expected: expected.call.id not in self._calls, default=None)
+    def find_expected(self, *places: str, url: str | None = None) -> ExpectedEffect | None:
+        """Return an expected effect at one of ``places``: preferably one announced with ``url``, which a redirect may
+        change, then one at an earlier place, then one of a call that is under way."""
+        matching = [expected for expected in self._expected if expected.place in places]
+
+        def rank(expected: ExpectedEffect) -> tuple[bool, int, bool]:
+            has_other_url = expected.detail.get("url") != url
+            return has_other_url, places.index(expected.place), expected.call.id not in self._calls
+
+        return min(matching, key=rank, default=None)
 
     def _stop_expecting(self, expected: ExpectedEffect) -> None:
         if expected.is_counted:

@@ -244,7 +244,7 @@ class PageEffects:
         same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
         may_download = event["disposition"] == "currentTab" and loads_in_browser(event["url"])
         if may_download and not same_document and call.id is not None:
-            self.tracker.expect_navigation(call, event["frameId"])
+            self.tracker.expect_navigation(call, event["frameId"], event["url"])
 
     def _on_frame_navigated(self, event: dict[str, Any]) -> None:
         frame = event["frame"]
@@ -302,8 +302,8 @@ class PageEffects:
                 self.tracker.count_dropped(call)
             case Download(prevented=True):
                 self._on_prevented_click(call)
-            case Download(wait=wait, sure=sure):
-                self._on_download_click(call, wait / 1000, is_late=is_late, is_counted=sure)
+            case Download():
+                self._on_download_click(call, payload, is_late=is_late)
             case Effect() if kind == "unfinished":
                 self.tracker.warn(call, UNFINISHED)
             case Effect() if kind in _NOT_PRINTED:
@@ -316,12 +316,20 @@ class PageEffects:
         detail = {"multiple": chooser.multiple, "directory": chooser.directory, "picker": chooser.picker}
         self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
 
-    def _on_download_click(self, call: CallEffects, wait: float, *, is_late: bool, is_counted: bool) -> None:
-        """Expect a download in ``wait`` seconds, unless it has begun already."""
+    def _on_download_click(self, call: CallEffects, click: Download, *, is_late: bool) -> None:
+        """Expect a download, unless it has begun already."""
         # The browser's event may precede the page's announcement of the same download by 0.05 s.
         is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
-        if call.id is not None and (wait or is_new):
-            self.tracker.expect(call, "", {}, timeout=LOAD_TIMEOUT, wait=wait, is_late=is_late, is_counted=is_counted)
+        if call.id is not None and (click.wait or is_new):
+            self.tracker.expect(
+                call,
+                "",
+                {"url": click.url},
+                timeout=LOAD_TIMEOUT,
+                wait=click.wait / 1000,
+                is_late=is_late,
+                is_counted=click.sure,
+            )
 
     def _on_prevented_click(self, call: CallEffects) -> None:
         expected_download = next((effect for effect in call.expected if effect.place == "" and not effect.wait), None)
@@ -392,7 +400,7 @@ class PageEffects:
         owner = self._windows.owners.get(frame)
         effect: ExpectedEffect | None = None
         if owner is None:
-            effect = self.tracker.take_expected(frame, "")
+            effect = self.tracker.take_expected(frame, "", url=url)
             if effect is not None:
                 owner = effect.call
 

@@ -178,8 +178,9 @@ class Effect(msgspec.Struct):
 class Download(Effect):
     """The download begins after ``wait`` milliseconds, or never if it is ``dropped``, or if the app ``prevented`` the
     click, which was announced before. If it is not ``sure``, the browser may open the link in place of downloading it.
-    """
+    ``url`` is that of the link, unless it is long."""
 
+    url: str = ""
     sure: bool = True
     wait: Annotated[float, msgspec.Meta(ge=0, le=60_000)] = 0.0
     dropped: bool = False

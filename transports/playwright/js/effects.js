@@ -7,7 +7,7 @@
   "use strict";
   const { natives, toJson, emit, hold, currentCall, startingCall, ownMicrotasks, isUnderWay, within, prints = true, later = false } = host;
   const {
-    Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, anchorOrigin, anchorProtocol, apply,
+    Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, anchorHref, anchorOrigin, anchorProtocol, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
     canvasWidth, ceil, clipboardItemGetType, clipboardItemTypes, clock, construct, contextDrawImage, createHtmlElement, createObjectURL, defineProperty, documentAdoptedStyleSheets,
     documentBody, documentDocumentElement, documentStyleSheets, documentTitle, documentVisibilityState, elementAttachShadow,
@@ -404,6 +404,10 @@
   });
   // Browsers open links to other origins, whatever their attribute says: the answer may be a file, a page or nothing.
   const isSure = (link) => quietly(() => anchorProtocol(link) === "data:" || anchorOrigin(link) === origin) ?? false;
+  const urlOf = (link) => {
+    const url = quietly(() => anchorHref(link)) ?? "";
+    return url.length <= 2000 ? url : ""; // a data: URL may hold the file
+  };
   // This listener runs first: one of the app may keep the click from the link.
   let hearClick = null;
   targetAddEventListener(window, "click", (event) => hearClick?.(event), true);
@@ -417,7 +421,7 @@
     if (!queued.length && !isFull()) {
       let clicked;
       const remember = (event) => { clicked ??= event; }, outer = hearClick;
-      quietly(() => emit("download", { call, sure: isSure(link) }));
+      quietly(() => emit("download", { call, url: urlOf(link), sure: isSure(link) }));
       hearClick = remember;
       targetAddEventListener(link, "click", remember, true);
       try { return click(); } finally {
@@ -448,7 +452,7 @@
       if (queued.length >= MAX_QUEUED) {
         emit("download", { call, dropped: true });
       } else {
-        emit("download", { call, sure: isSure(link), wait: (queued.length / AT_A_TIME + 1) * PERIOD });
+        emit("download", { call, url: urlOf(link), sure: isSure(link), wait: (queued.length / AT_A_TIME + 1) * PERIOD });
         clickLater(link);
       }
     });

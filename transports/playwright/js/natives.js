@@ -47,7 +47,7 @@
     DocumentFragment: ["fragment", "querySelectorAll replaceChildren"],
     Element: ["element", "append attachShadow attributes before closest getAttribute getAttributeNames hasAttribute localName querySelector querySelectorAll remove removeAttribute setAttribute shadowRoot tagName"],
     HTMLElement: ["html", "click style"],
-    HTMLAnchorElement: ["anchor", "origin protocol"],
+    HTMLAnchorElement: ["anchor", "href origin protocol"],
     HTMLFormElement: ["form", "elements"],
     HTMLInputElement: ["input", "disabled files multiple type type= webkitdirectory"],
     HTMLLabelElement: ["label", "control"],
