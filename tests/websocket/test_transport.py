@@ -329,6 +329,24 @@ async def test_large_answer_is_not_kept_until_the_next_message(tmp_path: Path) -
         assert await bytes_held_after(app, "x", {}) < 1 << 20
 
 
+@each_row(("stays_half_open", "close_timeout"), [(False, 60.0), (True, 0.5)])
+async def test_call_after_server_closed_behind_large_answer_is_sent_on_a_new_connection(
+    stays_half_open: bool, close_timeout: float
+) -> None:
+    async def answer_once(socket: ServerConnection, request: dict[str, Any]) -> None:
+        if stays_half_open:
+            socket.transport.pause_reading()  # it does not see our closing frame
+        await ok(socket, request, {"text": "x" * 300_000})
+        await socket.close()
+
+    async with running(answer_once, close_timeout=1) as server:
+        transport = WebSocketTransport(server.url, close_timeout=close_timeout)
+        async with connect(server.url, transport=transport, store="none:", timeout=20) as app:
+            await app.call("x")
+            await app.call("x")
+        assert len(server.calls) == server.initialized == 2
+
+
 @pytest.mark.load
 async def test_messages_waiting_to_be_sent_use_no_memory() -> None:
     async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:

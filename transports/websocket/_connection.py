@@ -78,7 +78,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._read_by_peer = 0  # bytes of messages that the peer has read for certain
 
     @property
-    def _is_open(self) -> bool:
+    def is_open(self) -> bool:
         return self.protocol.state is State.OPEN
 
     # --- receiving ----------------------------------------------------------------------------------------------------
@@ -92,7 +92,8 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             if self._error is not None:
                 raise self._error
             if self.protocol.close_expected():
-                # A peer might never close its side; this is bounded in time.
+                # The end of the peer's side is read, too. It might never come; this is bounded in time.
+                self.transport.resume_reading()
                 await self.close()
             if self.protocol.state is State.CLOSED:
                 raise self.protocol.close_exc
@@ -110,7 +111,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._end += nbytes
         if self._reads_frames or self._read_response():
             self._read_frames()
-            if not self._is_open:
+            if not self.is_open:
                 self._changed.set()
 
     def data_received(self, data: bytes) -> None:
@@ -143,7 +144,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         response_bytes = position + len(blank_line) - len(self._response_tail)
         rest = data[response_bytes:]
         super().data_received(data[:response_bytes])
-        if not self._is_open:
+        if not self.is_open:
             # The server refused; the text of its error follows.
             super().data_received(rest)
             return False
@@ -248,7 +249,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         if frame[0] == _PONG:
             self._read_by_peer = int.from_bytes(frame[2:])
         super().data_received(frame)
-        self._reads_frames = self._is_open
+        self._reads_frames = self.is_open
 
     def _fail(self, code: CloseCode, reason: str) -> None:
         """Ends the connection (RFC 6455 §7.1.7). The library discards the rest."""
@@ -291,7 +292,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     @property
     def can_send_now(self) -> bool:
         """True if the connection is open and the peer reads what is sent."""
-        return self._is_open and not self._is_slow
+        return self.is_open and not self._is_slow
 
     def send_now(self, text: bytes) -> None:
         """Only if :attr:`can_send_now`. With the library's ``send`` 100 calls at once take 18 % longer."""
@@ -323,7 +324,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         assert self.ping_interval is not None and self.ping_timeout is not None
         while True:
             await asyncio.sleep(self.ping_interval)
-            if not self._is_open:
+            if not self.is_open:
                 return
 
             # Not ping(), which waits while the peer reads too slowly.
@@ -343,7 +344,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         taken = self._bytes_taken()
         earlier_taken = taken + unread  # the number when all earlier bytes are taken
         silent_since = self.loop.time()
-        while self._is_open and self._reads == reads_before:
+        while self.is_open and self._reads == reads_before:
             if self.loop.time() - silent_since > patience:
                 return False
             await asyncio.sleep(timeout / 10)

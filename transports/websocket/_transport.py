@@ -608,13 +608,17 @@ class WebSocketTransport(Transport):
                 text = await asyncio.to_thread(self._encode, message)
             else:
                 text = self._encode(message)
+            was_open = connection.is_open
             try:
                 await connection.send_text(text)
             except ConnectionClosed as closed:
                 self._note_refusal(closed)
                 if self._refusal is not None and self._refusal.request_id == message.id:
                     raise TooLarge(self._refusal.text) from None
-                raise self._close_error(closed) from None
+                error = self._close_error(closed)
+                if not was_open:
+                    error.sent = False
+                raise error from None
 
     def _encode(self, message: Message) -> bytes:
         text = encode_envelope(message)
