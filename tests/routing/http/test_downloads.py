@@ -91,6 +91,8 @@ async def test_large_headers_are_accepted_up_to_limit(get: Get, serve: Serve, fi
         ("/ä b#part", "/", "/%C3%A4%20b"),
         (" /tab\there\n", "/", "/tabhere"),
         ("?v=1", "/app/x", "/app/x?v=1"),
+        ("a//b", "/app//", "/app//a//b"),
+        (r"sub\a.pdf?p=\b", "/app/", "/app/sub/a.pdf?p=%5Cb"),
     ],
 )
 async def test_relative_urls_and_spellings_are_resolved(

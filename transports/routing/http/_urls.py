@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from yarl import URL
 
@@ -75,6 +75,9 @@ def parse(text: str, base_url: str | None = None) -> Target:
     quoted. A numeric host in decimal, octal, hexadecimal or short form becomes a dotted address, as in every resolver.
     Raises :class:`BadUrl`."""
     text = re.sub(r"[\t\r\n]", "", text.strip(_CONTROLS_AND_SPACE))
+    # Browsers read backslashes so, which servers on Windows write.
+    address = re.split("[?#]", text, maxsplit=1)[0]
+    text = address.replace("\\", "/") + text.removeprefix(address)
     match = _SCHEME.match(text)
     if match is None:
         if base_url is None:
@@ -86,7 +89,8 @@ def parse(text: str, base_url: str | None = None) -> Target:
         raise BadUrl(f"its scheme is {scheme[:20]}:, and only http: and https: can be fetched from outside the page")
 
     try:
-        parts = urlsplit(urljoin(base_url or "", text))
+        # The standard library's urljoin merges slashes.
+        parts = urlsplit(str(URL(base_url or "", encoded=True).join(URL(text, encoded=True))))
         return Target(_encoded_url(scheme, parts), _basic_authorization(parts))
     except BadUrl:
         raise
