@@ -50,6 +50,8 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     async def page(request: web.Request) -> web.Response:
         frame = request.query.get("frame")
         body = f'<iframe name=side allow=tools src="{frame}"></iframe>' if frame else ""
+        if base := request.query.get("base"):
+            body = f'<base href="{base}">{body}'
         response = web.Response(text=page_speaking(GIVE, body=body), content_type="text/html")
         for same_site in ("Strict", "Lax"):
             response.set_cookie(same_site.lower(), "1", samesite=same_site)
@@ -123,6 +125,16 @@ async def test_frame_tool_downloads_as_its_origin_without_page_cookies(site: Sit
         assert site.sent("Sec-Fetch-Site") == ["cross-site", "same-origin"]
         await app.call("give_near", {"urls": ["file"]})
         assert site.sent("Cookie")[-1] == "strict=1; lax=1"
+
+
+async def test_relative_download_begins_at_base_of_its_document(site: Site, browser: Browser) -> None:
+    frame = f"{site.own}/deep/page?speaks=tools&name=_far&base=/far/"
+    url = f"{site.own}/deep/page?speaks=tools&name=_near&base={site.other}/near/&frame={quote(frame, safe='')}"
+    async with connect(url, transport=WebMcpTransport(url, browser=browser), store="memory:") as app:
+        await app.call(await tool_of(app, "give_far"), {"urls": ["file"]})
+        await app.call("give_near", {"urls": ["file"]})
+    assert site.sent("url") == [f"{site.own}/far/file", f"{site.other}/near/file"]
+    assert site.sent("Sec-Fetch-Site") == ["same-origin", "cross-site"]
 
 
 @pytest.mark.parametrize(

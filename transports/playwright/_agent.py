@@ -229,11 +229,12 @@ _INSPECTING = "inspecting the page"
 @dataclass(frozen=True, slots=True)
 class Document:
     """Current document of an agent. ``origin`` is ``"null"`` if opaque, ``domain`` the registrable one of its host,
-    empty if unknown."""
+    empty if unknown, ``base`` the address that its ``<base>`` sets for relative ones, if it has one."""
 
     agent: PageObject
     origin: str
     domain: str
+    base: str
 
 
 class Agent(ABC):
@@ -263,10 +264,12 @@ class Agent(ABC):
     async def document(self, *, timeout: float) -> Document:
         agent = await self._find_agent(timeout)
         if self._document is None or self._document.agent is not agent:
-            origin, domain = await asyncio.gather(
-                self.invoke("origin", timeout=timeout, returns=str, agent=agent), self._registrable_domain(timeout)
+            origin, base, domain = await asyncio.gather(
+                self.invoke("origin", timeout=timeout, returns=str, agent=agent),
+                self.invoke("base", timeout=timeout, returns=str, agent=agent),
+                self._registrable_domain(timeout),
             )
-            self._document = Document(agent, origin, domain)
+            self._document = Document(agent, origin, domain, base)
         return self._document
 
     async def _registrable_domain(self, timeout: float) -> str:

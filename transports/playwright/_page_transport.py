@@ -70,10 +70,12 @@ def sender_of(
     *,
     page_origin: str,
     page_domain: str,
+    base: str = "",
     around: tuple[str, ...] = (),
     server_address: tuple[str, int] | None = None,
 ) -> Sender:
-    """``around`` are the addresses of documents around a frame. Cached: nearly all calls of a page have one sender."""
+    """``base`` is that of the document, ``around`` are the addresses of documents around a frame. Cached: nearly all
+    calls of a page have one sender."""
     site = _site_of(origin, page_domain)
     domain = ""  # unknown for a document outside the page's domain
     if site.endswith(f"//{page_domain}"):
@@ -84,7 +86,7 @@ def sender_of(
 
     sites_around = [_site_of(origin_of(address) or "", page_domain) for address in around]
     return Sender(
-        url,
+        base or url,
         origin,
         domain=domain,
         page=_site_of(page_origin, page_domain),
@@ -451,7 +453,12 @@ class PageTransport(Transport):
         address = self._address_of(document.origin)
         url = self._require_agent().page.url
         return sender_of(
-            url, document.origin, page_origin=document.origin, page_domain=document.domain, server_address=address
+            url,
+            document.origin,
+            page_origin=document.origin,
+            page_domain=document.domain,
+            base=document.base,
+            server_address=address,
         )
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:

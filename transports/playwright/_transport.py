@@ -381,8 +381,10 @@ class TopPageTransport(PageTransport):
         frames.register_call(frame, call_id)
         inner = replace(message, payload={**payload, "capability": own_name})
         try:
-            reply = await self._send_call(inner, self._access_to(frame), timeout)
-            reply.sender = self._sender_in(frame, page_document)
+            access = self._access_to(frame)
+            reply = await self._send_call(inner, access, timeout)
+            document = await access.agent.document(timeout=timeout)
+            reply.sender = self._sender_in(frame, page_document, document.base)
             return reply
         except ContextLost as lost:
             if lost.sent is False:
@@ -391,7 +393,7 @@ class TopPageTransport(PageTransport):
         finally:
             frame.calls.pop(call_id, None)
 
-    def _sender_in(self, frame: ToolFrame, page_document: Document) -> Sender:
+    def _sender_in(self, frame: ToolFrame, page_document: Document, base: str) -> Sender:
         """Frames of one origin cannot be told apart, so the sender counts as being in all of their places. A document
         whose frame is unknown counts as a third party's."""
         same_origin = [other for other in self._require_agent().page.frames[1:] if origin_of(other.url) == frame.origin]
@@ -400,6 +402,7 @@ class TopPageTransport(PageTransport):
             frame.origin,
             page_origin=page_document.origin,
             page_domain=page_document.domain,
+            base=base,
             around=tuple(addresses_around(same_origin)) or ("",),
             server_address=self._address_of(frame.origin),
         )

@@ -32,9 +32,9 @@
   if (natives === undefined) return undefined; // a frame of natives.js itself
   const {
     Blob, Map, Promise, Set, String, Uint8Array, WeakMap, WeakSet, apply, blobArrayBuffer, blobPrototype, blobSize, blobSlice, blobType,
-    clock, createHtmlElement, createObjectURL, defineProperty, documentDefaultView, documentReadyState, documentTitle,
+    clock, createHtmlElement, createObjectURL, defineProperty, documentDefaultView, documentQuerySelector, documentReadyState, documentTitle,
     elementTagName, fetch, fileName, filesItem, filterList, firstOf, freeze, getOwnPropertyDescriptor, hasOwn,
-    inputFiles, installProxy, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, objectIsPrototypeOf, ofPage, parse, quietly, random,
+    inputFiles, installProxy, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, nodeBaseURI, objectIsPrototypeOf, ofPage, parse, quietly, random,
     responseBlob, revokeObjectURL, sequence, set, setInputType, setTimeout, stringify, textSlice, textToWellFormed,
     typedArrayBuffer, typedArrayOffset, typedArraySize, wait, wordsOf,
   } = natives;
@@ -382,6 +382,7 @@
       });
     },
     origin: () => ownOrigin(),
+    base: () => (documentQuerySelector(document, "base[href]") ? nodeBaseURI(document) : ""),
     async list() {
       try { return await listReply(await theApp().listCapabilities?.()); } catch (error) { return toError(error); }
     },

@@ -37,7 +37,7 @@
     AbortController: ["controller", "abort signal"],
     AbortSignal: ["signal", "aborted"],
     MutationObserver: ["observer", "disconnect observe takeRecords"],
-    Node: ["node", "childNodes cloneNode isConnected ownerDocument"],
+    Node: ["node", "baseURI childNodes cloneNode isConnected ownerDocument"],
     NodeList: ["nodes", "length"],
     HTMLCollection: ["collection", "length"],
     NamedNodeMap: ["attributes", "length"],
