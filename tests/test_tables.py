@@ -82,6 +82,13 @@ async def test_csv_cells_may_be_large_and_have_line_breaks_at_any_length(tmp_pat
     assert table["b"].unique().to_pylist() == ["two\nlines"] and table.num_rows == 200_000
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+async def test_csv_without_rows_has_its_columns(tmp_path: Path, end: str) -> None:
+    ref = await put(tmp_path, f"a,b{end}".encode(), "text/csv")
+    table = result(file=ref).table()
+    assert (table.column_names, table.num_rows) == (["a", "b"], 0)
+
+
 @pytest.mark.parametrize(
     ("rows", "column"),
     [

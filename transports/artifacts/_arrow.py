@@ -6,7 +6,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from itertools import islice
 from typing import Any
 
@@ -88,9 +88,11 @@ def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> p
     header = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
     _check_shape(ref, 0, header.count(delimiter.encode()) + 1)
     file.seek(0)
+    # pyarrow refuses names without a line end, of an export without rows.
+    has_only_names = 0 < ref.size_bytes == len(header)
 
     table = csv.read_csv(
-        file,
+        BytesIO(header + b"\n") if has_only_names else file,
         # pyarrow refuses a row that is longer than a block.
         read_options=csv.ReadOptions(block_size=LIMITS.line_bytes),
         # pyarrow looks for line breaks in quotes only if it is asked to.
