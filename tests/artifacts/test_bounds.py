@@ -22,7 +22,7 @@ from transports.artifacts import (
     search as find,
 )
 from transports.artifacts._base import ArtifactStore, Evictor
-from transports.artifacts._content import Meter, clean_namespace, describe
+from transports.artifacts._content import Meter, describe
 from transports.artifacts._opening import sweeping
 from transports.artifacts._retention import Entry
 from transports.artifacts.local import _maintenance as maintenance
@@ -39,12 +39,6 @@ def test_meter_keeps_first_4096_bytes_as_head(pieces: list[int]) -> None:
     for size in pieces:
         meter.add(memoryview(b"x" * size))
     assert (len(meter.head), meter.size) == (4096, sum(pieces))
-
-
-def test_namespace_keeps_64_of_first_256_characters() -> None:
-    assert clean_namespace("x" * 64) == "x" * 64 == clean_namespace("x" * 65)
-    assert clean_namespace("-" * 255 + "ab") == "a"
-    assert clean_namespace("-" * 256 + "ab") == "artifact" == clean_namespace("-" * 256)
 
 
 def kept(**meta: object) -> dict[str, object]:

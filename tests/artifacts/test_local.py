@@ -192,7 +192,10 @@ async def test_staging_does_not_write_through_symlinks(store: LocalStore, root: 
         ("", "artifact"),
         ("日本", "artifact"),
         ("--rf", "rf"),
-        ("a" * 300, "a" * 64),
+        ("a" * 64, "a" * 64),
+        ("a" * 65, "a" * 64),
+        ("-" * 255 + "ab", "a"),
+        ("-" * 256 + "ab", "artifact"),
         ("x\0y z", "x_y_z"),
     ],
 )

@@ -41,8 +41,9 @@ ADDRESSES = [URL, "HTTPS://app.example/", "ws://app.example/abp", "wss://app.exa
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with an extension in it; an input's folder is another."""
+    """The working folder, with a secret and an extension in it; an input's folder is another."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("x")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "manifest.json").write_text("{}")
     (tmp_path / "input").mkdir()
@@ -92,13 +93,11 @@ async def test_run_target_is_trusted_in_job_lines(target: str) -> None:
 
 
 async def test_job_objects_have_no_file_restrictions(here: Path) -> None:
-    (here / "secret").write_text("x")
     jobs = [Job("do", target=PROGRAMS[0], files={"a": here / "secret"})]
     assert await ran(jobs) == jobs
 
 
 async def test_worker_does_not_run_programs_from_foreign_ledger(here: Path) -> None:
-    (here / "secret").write_text("x")
     jobs = [
         Job("do", target=PROGRAMS[0]),
         Job("do", target=URL),
@@ -163,7 +162,6 @@ async def test_job_files_resolve_within_input_folder(here: Path) -> None:
 
 
 async def test_job_line_cannot_send_file_outside_input_folder(here: Path) -> None:
-    (here / "secret").write_text("x")
     (here / "input" / "link").symlink_to(here / "secret")
     (here / "input" / "out").symlink_to(here)
     paths = ("/etc/passwd", "../secret", "sub/../../secret", "link", "out/secret", "jobs.jsonl/x")
@@ -195,7 +193,6 @@ async def test_input_files_go_only_to_run_target_and_named_apps(here: Path) -> N
 
 
 async def test_file_swapped_for_symlink_is_not_sent(here: Path) -> None:
-    (here / "secret").write_text("x")
     (here / "input" / "a").write_bytes(b"x")
     path = written({"files": {"a": "a"}})
     async with open_ledger("run") as ledger:
