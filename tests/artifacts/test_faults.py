@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Awaitable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Awaitable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,6 @@ from transports.artifacts.objects._store import ObjectStore
 from transports.errors import ArtifactNotFound, Corrupt, StoreFull, StoreUnavailable
 
 HOUR = 3600
-
-
-@pytest.fixture
-def held() -> Iterator[ExitStack]:
-    """What a test keeps open to its end."""
-    with ExitStack() as stack:
-        yield stack
-
-
-@contextmanager
-def later(seconds: float) -> Iterator[None]:
-    """Some time has passed."""
-    with pytest.MonkeyPatch.context() as patch:
-        Clock(patch).passes(seconds)
-        yield
 
 
 async def put(store: LocalStore, count: int, **options: Any) -> list[ArtifactRef]:
@@ -73,13 +58,14 @@ KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
     ),
 )
 async def test_lost_or_broken_index_is_rebuilt(
-    damage: str, live: bool, root: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
+    damage: str, live: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_limits(monkeypatch, _index, pause=0.0)
     store = LocalStore(root, retention=KEEPS if live else None)  # one that stays open, or that is opened when asked
     refs = await put(store, 12, durability="process")
     assert await store.list() == refs
     path = root / ".abp/index.sqlite"
+    other = database(root)  # another process, which may have it open
     if damage == "delete":
         path.unlink()
     elif damage == "of another version":
@@ -89,7 +75,6 @@ async def test_lost_or_broken_index_is_rebuilt(
     elif damage == "junk":
         path.write_bytes(os.urandom(path.stat().st_size))
     else:
-        held.enter_context(closing(other := database(root)))  # another process has it open
         other.execute("SELECT count(*) FROM artifacts").fetchone()
         os.truncate(path, 0 if damage == "empty" else path.stat().st_size // 2)
     assert await store.list() == refs
@@ -99,6 +84,7 @@ async def test_lost_or_broken_index_is_rebuilt(
         assert db.execute("SELECT count(*) FROM artifacts").fetchone() == (13,)
     assert await LocalStore(root).list() == [*refs, more]
     assert (await LocalStore(root).fsck()).problems == ()
+    other.close()
 
 
 @pytest.mark.fault(46)
@@ -261,25 +247,16 @@ def overwrite(server: SeaweedFS, url: str, name: str, data: bytes) -> None:
     urllib.request.urlopen(urllib.request.Request(path, data=data, method="PUT", headers=headers), timeout=10).close()
 
 
-@pytest.fixture
-def frozen(object_server: SeaweedFS) -> Iterator[SeaweedFS]:
-    """The server, which a test may freeze."""
-    try:
-        yield object_server
-    finally:
-        object_server.thaw()
-
-
 @pytest.mark.fault(46)
-async def test_unreadable_bucket_metadata_is_reported_and_healed(memory_bucket: str) -> None:
+async def test_unreadable_bucket_metadata_is_reported_and_healed(memory_bucket: str, clock: Clock) -> None:
     store = ObjectStore(memory_bucket)
     good, bad = await store.put_bytes(b"good"), await store.put_bytes(b"bad")
     await store._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
     assert await store.list() == [good]
     for _ in range(2):
         assert [(one.kind, one.id) for one in (await store.fsck()).problems] == [("metadata", bad.id)]
-    with later(2 * HOUR):
-        assert list(await store.gc()) == []  # its content is not known to be nobody's
+    clock.passes(2 * HOUR)
+    assert list(await store.gc()) == []  # its content is not known to be nobody's
     assert (await store.put_bytes(b"bad")).id == bad.id and await store.get(bad.id) == b"bad"  # storing again heals
     await store._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
     with pytest.raises(Corrupt):
@@ -292,8 +269,8 @@ async def test_unreadable_bucket_metadata_is_reported_and_healed(memory_bucket: 
     assert await store.list() == [good] and await store.get(good.id) == b"good"
     assert f"quarantine/{bad.id}.json" in [one.key async for one in store._bucket.list("quarantine/")]
     assert len([one async for one in store._bucket.list("content/")]) == 1
-    with later(25 * HOUR):
-        assert {one.kind for one in await store.gc()} == {"quarantine"}
+    clock.passes(25 * HOUR)
+    assert {one.kind for one in await store.gc()} == {"quarantine"}
 
 
 @pytest.mark.slow
@@ -316,13 +293,12 @@ async def test_content_being_read_survives_deletion(bucket: str, object_server: 
 @pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.fault(48)
-async def test_frozen_server_is_reported_unavailable_within_budget(bucket: str, frozen: SeaweedFS) -> None:
+async def test_frozen_server_is_reported_unavailable_within_budget(bucket: str, object_server: SeaweedFS) -> None:
     store, hasty = ObjectStore(bucket), ObjectStore(bucket, timeout=0.6)
     data = os.urandom(12 << 20)
     ref = await store.put_bytes(data)
     stream = hasty.open(ref.id, chunk_size=65536)
     await anext(stream)
-    frozen.freeze()
 
     async def refused(work: Awaitable[object]) -> None:
         started = time.monotonic()
@@ -330,19 +306,19 @@ async def test_frozen_server_is_reported_unavailable_within_budget(bucket: str, 
             await work
         assert time.monotonic() - started < 3.0 and caught.value.retryable
 
-    await asyncio.gather(
-        refused(hasty.put_bytes(b"small")),
-        refused(hasty.put_bytes(os.urandom(12 << 20))),
-        refused(hasty.get(ref.id)),
-        refused(hasty.stat(ref.id)),
-        refused(hasty.list()),
-        refused(hasty.delete(ref.id)),
-        refused(hasty.gc()),
-    )
-    with pytest.raises(StoreUnavailable):
-        async for _ in stream:
-            pass
-    frozen.thaw()
+    with object_server.frozen():
+        await asyncio.gather(
+            refused(hasty.put_bytes(b"small")),
+            refused(hasty.put_bytes(os.urandom(12 << 20))),
+            refused(hasty.get(ref.id)),
+            refused(hasty.stat(ref.id)),
+            refused(hasty.list()),
+            refused(hasty.delete(ref.id)),
+            refused(hasty.gc()),
+        )
+        with pytest.raises(StoreUnavailable):
+            async for _ in stream:
+                pass
     for _ in range(50):  # it has requests of ours to answer first
         try:
             again = await store.put_bytes(data)
@@ -399,7 +375,7 @@ async def test_interrupted_download_resumes_where_it_stopped(
 @pytest.mark.slow
 @pytest.mark.fault(47)
 async def test_corruption_in_transit_and_in_bucket_is_detected(
-    bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+    bucket: str, object_server: SeaweedFS, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b"A" * 500_000
     ref = await ObjectStore(bucket).put_bytes(data)
@@ -426,8 +402,8 @@ async def test_corruption_in_transit_and_in_bucket_is_detected(
         with pytest.raises(Corrupt, match="missing"):
             await store.get(ref.id)
         assert await store.get((await store.put_bytes(data)).id) == data  # storing it again heals it
-        with later(25 * HOUR):
-            assert {one.kind for one in await store.gc()} >= {"quarantine"}
+        clock.passes(25 * HOUR)
+        assert {one.kind for one in await store.gc()} >= {"quarantine"}
         (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))
         overwrite(object_server, bucket, content, b"A" * 499_000)  # it is cut off
         with pytest.raises(Corrupt):
@@ -491,7 +467,9 @@ asyncio.run(main())
 
 @pytest.mark.fault(48)
 @pytest.mark.slow
-async def test_killed_uploads_leave_no_partial_artifacts(bucket: str, object_server: SeaweedFS, tmp_path: Path) -> None:
+async def test_killed_uploads_leave_no_partial_artifacts(
+    bucket: str, object_server: SeaweedFS, clock: Clock, tmp_path: Path
+) -> None:
     given = {**os.environ, "TMPDIR": str(tmp_path)}
     # A writer that is not seen from here may run in another container.
     unseen = tmp_path / "abp-spool-999999999-new"
@@ -516,8 +494,8 @@ async def test_killed_uploads_leave_no_partial_artifacts(bucket: str, object_ser
         assert hashlib.sha256(await store.get(ref)).hexdigest() == ref.sha256
         await store.delete(ref.id)
     assert await store.gc() == []  # what is on its way elsewhere is left alone
-    with later(2 * HOUR):
-        await store.gc()
+    clock.passes(2 * HOUR)
+    await store.gc()
     assert below(object_server, bucket) == []
 
 

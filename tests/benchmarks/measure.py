@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import psutil
@@ -132,9 +131,7 @@ class Growth:
             for name, size in resident().items():
                 self._most[name] = max(self._most[name], size)
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         after = resident()

@@ -15,10 +15,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 BUCKET, KEY, SECRET = "artifacts", "test-key", "test-secret"
@@ -56,7 +55,7 @@ def _die_with_parent() -> None:
 
 
 class SeaweedFS:
-    """One server with an empty bucket. :meth:`freeze` and :meth:`thaw` stop and continue the whole of it."""
+    """One server with an empty bucket."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -149,17 +148,18 @@ class SeaweedFS:
             found += self.files(name + "/") if entry["Mode"] & (1 << 31) else [name]
         return found
 
-    def freeze(self) -> None:
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The whole of it is stopped."""
         os.killpg(self._process.pid, signal.SIGSTOP)
         # On a busy machine its threads may go on for a moment.
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield
+        finally:
+            os.killpg(self._process.pid, signal.SIGCONT)
 
-    def thaw(self) -> None:
-        os.killpg(self._process.pid, signal.SIGCONT)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:
@@ -224,9 +224,7 @@ class Proxy:
                 writer.write(self.spoil(data) if self.spoil and not up else data)
                 await writer.drain()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for end in list(self._open):
             end.abort()
