@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from opentelemetry import trace
 
-from tests.support.apps import answering
+from tests.support.apps import AtAddress, answering
 from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
 from transports._internal.masking import KNOWN_SECRETS
@@ -47,17 +47,12 @@ async def origin() -> AsyncIterator[Server]:
 
 
 def app_at(server: Server, path: str) -> MemoryTransport:
-    class AtAddress(MemoryTransport):
-        @property
-        def url(self) -> str:
-            return server.url
-
     answer = {"document": {"downloadUrl": f"/{path}?token={SECRET}", "mimeType": "application/pdf", "size": SIZE}}
 
     async def refuse(params: object, call: Call) -> object:
         raise CapabilityError(f"no {SECRET}", code="PRINTER_EMPTY" if params else f"{SECRET} is no code")
 
-    return AtAddress({"make": answering(answer), "refuse": refuse})
+    return AtAddress(server.url, {"make": answering(answer), "refuse": refuse})
 
 
 async def test_a_call_is_one_trace_from_the_request_to_the_commit(
@@ -155,9 +150,6 @@ async def test_traces_include_params_only_on_request_and_redacted(
 async def test_named_secret_appears_in_trace_by_name(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class AtAddress(MemoryTransport):
-        url = "http://app.test/"
-
     async def refuse(params: Mapping[str, object], _: Call) -> object:
         heard.append(params["key"])
         raise CapabilityError(f"no {params['key']}", code="NOT_ALLOWED")
@@ -168,7 +160,7 @@ async def test_named_secret_appears_in_trace_by_name(
     config = tmp_path / "team.toml"
     config.write_text('[secrets.KEY]\nenv = "CANARY"\norigins = ["http://app.test"]\n')
     try:
-        app = AtAddress({"refuse": refuse})
+        app = AtAddress("http://app.test/", {"refuse": refuse})
         async with connect("memory:", transport=app, config=config, store="none:") as session:
             with pytest.raises(CapabilityError):
                 await session.call("refuse", {"key": "${SECRET:KEY}", "title": "t"})

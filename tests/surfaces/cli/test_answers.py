@@ -57,13 +57,10 @@ async def test_terminal_answer_is_indented_coloured_and_sanitized(
     assert re.sub(r"\x1b\[[0-9;]*m", "", text) == f"{shown}\nOutput saved to file: {path}\n"
 
 
-def test_a_wide_character_takes_two_cells() -> None:
+def test_aligned_rows_count_cells_and_right_align_numbers_and_clean_text() -> None:
     lines = aligned_rows([("报表.导出", "a report"), ("export", "a file"), ("e\u0301tat", "combined")])
     starts = {cell_len(line[: line.index(text)]) for line, text in zip(lines, ("a rep", "a fi", "comb"), strict=True)}
     assert starts == {cell_len("报表.导出") + 2}
-
-
-def test_aligned_rows_right_align_numbers_and_clean_text() -> None:
     assert aligned_rows([("a", "1,000", "x\n\x1b[31my"), ("bb", "7", "")], numbers=(1,)) == [
         "a   1,000  x �[31my", "bb      7"
     ]  # fmt: skip

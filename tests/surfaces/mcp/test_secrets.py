@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from tests.support.apps import AtAddress
 from tests.support.mcp_clients import ERAS, URL, Apps, called, files_of, read_as_resource
 from tests.support.slow import slow_but
 from tests.support.web_client import Web, running
-from transports import BinaryData, CapabilityError, MemoryTransport
+from transports import BinaryData, CapabilityError
 from transports._internal.masking import KNOWN_SECRETS
 from transports.artifacts import open_store
 from transports.surfaces.mcp._bridge import Bridge
@@ -24,13 +25,8 @@ from transports.testing import Call
 CANARY, NAME = "canary-of-the-bridge", "${SECRET:CRM}"
 
 
-class App(MemoryTransport):
-    """An app at an address, which says what it is told."""
-
-    url = "http://app.test/"
-
-
 async def log_in(params: Mapping[str, Any], call: Call) -> object:
+    """Say what is told."""
     told = params["password"]
     assert told == CANARY
     await call.progress(stage=told, progress=1, total=2)
@@ -65,7 +61,8 @@ async def test_secret_value_never_reaches_mcp_client(
     try:
         async with running(store, {}) as web:
             activity = web.served.activity
-            apps = partial(Apps({"log.in": log_in, "log.fail": fail}, App), config=config)
+            app = partial(AtAddress, "http://app.test/")
+            apps = partial(Apps({"log.in": log_in, "log.fail": fail}, app), config=config)
             bridge = Bridge(Options(), store, connect=apps, activity=activity)
             async with Client(bridge.server, mode=era, message_handler=note, logging_callback=logged) as client:
                 shown.append(await called(client, "abp_connect", url=URL))

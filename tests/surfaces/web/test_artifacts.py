@@ -253,7 +253,7 @@ async def test_delete_and_verify(web: Web) -> None:
 
 
 @pytest.mark.fault(49)
-async def test_page_path_traversal_is_rejected(web: Web) -> None:
+async def test_path_traversal_and_unknown_routes_are_rejected(web: Web) -> None:
     await put_artifact(web.store)
     for path in (
         "/artifacts/..%2f..%2fetc%2fpasswd",
@@ -270,9 +270,6 @@ async def test_page_path_traversal_is_rejected(web: Web) -> None:
     ):
         answer = await web.raw(f"GET {path} HTTP/1.1\nHost: HOST")
         assert answer.status in (400, 404) and b"root:" not in answer.body and b"import" not in answer.body, path
-
-
-async def test_unknown_routes_return_json_errors(web: Web) -> None:
     missing = await web.get("/nowhere")
     assert (missing.status, missing.code) == (404, "INVALID_PARAMS")
     wrong = await web.ask("PATCH", "/artifacts")
