@@ -10,43 +10,28 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, read_as_resource
-from transports import CapabilityError, MemoryTransport
-from transports.base import Features
-from transports.protocol.messages import Message
+from tests.support.resources import ResourceApp
+from transports import CapabilityError
 from transports.testing import Call
 
 pytestmark = pytest.mark.parametrize("era", ["2026-07-28"])
 
 LONG = "region,revenue\n" + "north,1\n" * 3000
-Contents = Mapping[str, object]
 
 
-class Server(MemoryTransport):
-    """An app with the resources of an MCP server."""
+class Server(ResourceApp):
+    """An app with these resources, which notes what is read."""
 
-    features = Features(listing=True, resources=True)
-
-    def __init__(self, resources: Mapping[str, Contents]) -> None:
+    def __init__(self, resources: Mapping[str, dict[str, Any]]) -> None:
         super().__init__({"export": self._export})
-        self.resources = resources
-        self.reads: list[str] = []
+        self.resources = {**resources}
+        self.asked: list[str] = []
 
     async def _export(self, params: Mapping[str, object], call: Call) -> object:
         return {"content": [{"type": "resource_link", "uri": uri, "name": uri, "size": 9} for uri in self.resources]}
 
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        if not message.type.startswith("resources/"):
-            return await super().request(message, timeout=timeout)
-        answer: dict[str, object] = {}
-        if message.type == "resources/list":
-            answer = {"resources": [{"uri": uri, "name": uri} for uri in self.resources]}
-        elif message.type == "resources/read":
-            payload: Any = message.payload
-            answer = self._read(payload["uri"])
-        return Message(f"{message.type}-result", answer, id=message.id)
-
     def _read(self, uri: str) -> dict[str, object]:
-        self.reads.append(uri)
+        self.asked.append(uri)
         if uri not in self.resources:
             raise CapabilityError("Resource not found", code="RESOURCE_NOT_FOUND")
         return {"contents": [{"uri": uri, **self.resources[uri]}]}
@@ -80,7 +65,7 @@ async def test_link_names_its_read_tool_and_is_readable_as_resource(serve: Serve
         (image,) = (await client.read_resource("lib://image")).contents
         assert image.uri == "lib://image" and image.mime_type == "image/x-own" and image.meta
         assert await read_as_resource(client, f"artifact://{image.meta['artifact']}") == blob  # and it is kept
-        server.resources = {**server.resources, "lib://large": {"mimeType": "text/csv", "text": LONG * 2}}
+        server.resources["lib://large"] = {"mimeType": "text/csv", "text": LONG * 2}
         with pytest.raises(MCPError, match=r"at most 25000 are read at once; read ranges: artifact://"):
             await client.read_resource("lib://large")
         with pytest.raises(MCPError, match="not found") as refused:
@@ -92,10 +77,10 @@ async def test_resource_is_read_from_server_that_lists_it(serve: Serve) -> None:
     first, second = (Server({f"{name}://a": {"text": name}}) for name in ("one", "two"))
     async with serve(servers(first, second)) as client:
         await called(client, "abp_connect", url=URL, new=True)
-        assert await read_as_resource(client, "two://a") == b"two" and first.reads == []
+        assert await read_as_resource(client, "two://a") == b"two" and first.asked == []
         with pytest.raises(MCPError, match="not found"):
             await client.read_resource("three://a")
-        assert first.reads == second.reads[1:] == ["three://a"]  # it may be one that is not listed
+        assert first.asked == second.asked[1:] == ["three://a"]  # it may be one that is not listed
 
 
 @pytest.mark.parametrize(
@@ -120,4 +105,4 @@ async def test_hidden_resource_tool_also_blocks_resource_reads(serve: Serve) -> 
     async with serve(servers(server), options={"hide_tools": ("abp_resources_*",)}) as client:
         with pytest.raises(MCPError, match="hide_tools"):
             await client.read_resource("lib://note")
-    assert server.reads == []
+    assert server.asked == []
