@@ -53,9 +53,17 @@ async def hang(params: Mapping[str, object], call: Call) -> object:
     return None
 
 
-async def ask(params: Mapping[str, object], call: Call) -> object:
-    """Asks the user to confirm, and answers with the reply."""
-    return dict(await call.elicit("elicitation/confirm", {"message": "Sure?"}))
+def asking(method: str, **question: object) -> Handler:
+    """A capability that asks the user, and answers with the reply."""
+
+    async def ask(params: Mapping[str, object], call: Call) -> object:
+        return dict(await call.elicit(method, question))
+
+    return ask
+
+
+ask = asking("elicitation/confirm", message="Sure?")
+ask_name = asking("elicitation/input", message="Name?", default="Ada")
 
 
 def files(folder: Path) -> set[Path]:

@@ -16,6 +16,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.server.session import ServerSession
 from mcp_types import ElicitRequestParams, ElicitResult
 
+from tests.support.apps import ask_name
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import Apps as InProcess, Serve, called, serve
 from tests.support.web_client import running
@@ -49,10 +50,6 @@ async def test_call_with_unserializable_outcome_is_failed() -> None:
     assert errors[1]["details"] == {"tray": "half of a pair: \ud800"}
 
 
-async def ask(params: Mapping[str, object], call: Call) -> object:
-    return dict(await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"}))
-
-
 @pytest.mark.parametrize("era", ["legacy"])
 async def test_client_failing_elicitation_is_asked_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
@@ -64,7 +61,7 @@ async def test_client_failing_elicitation_is_asked_once(serve: Serve, monkeypatc
     async def accept(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         return ElicitResult(action="accept", content={"value": "Ann"})
 
-    async with serve(InProcess({"form.ask": ask}), elicitation_callback=accept) as client, asyncio.timeout(20):
+    async with serve(InProcess({"form.ask": ask_name}), elicitation_callback=accept) as client, asyncio.timeout(20):
         monkeypatch.setattr(ServerSession, "send_request", failing)
         answer = await called(client, "abp_form_ask")
     assert answer["data"]["data"] == {"value": "Ada"}

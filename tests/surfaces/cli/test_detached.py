@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.support.apps import hang
+from tests.support.apps import ask_name, hang
 from tests.support.command_line import CommandLine, in_thread
 from tests.support.web_client import TOKEN, running
 from transports import BinaryData, CapabilityError
@@ -35,13 +35,9 @@ async def refuse(params: Mapping[str, object], call: Call) -> object:
     raise CapabilityError("no paper", code="PRINTER_EMPTY")
 
 
-async def ask(params: Mapping[str, object], call: Call) -> object:
-    return dict(await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"}))
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    app = {"text.shout": shout, "job.hold": hang, "job.refuse": refuse, "job.ask": ask}
+    app = {"text.shout": shout, "job.hold": hang, "job.refuse": refuse, "job.ask": ask_name}
     ledger = CallLedger(tmp_path / "kept")
     serving = running(LocalStore(tmp_path / "served"), app, question_timeout=0.3, ledger=ledger)
     with in_thread(serving) as web:

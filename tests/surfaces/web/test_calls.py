@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.apps import hang
+from tests.support.apps import ask_name, hang
 from tests.support.eventually import eventually
 from tests.support.web_client import Web, put_artifact, running
 from transports import BinaryData, MemoryTransport, Session, connect
@@ -31,17 +31,13 @@ async def steps(params: Mapping[str, object], call: Call) -> object:
     return {"file": {"content": "aGk=", "mimeType": "text/plain", "encoding": "base64", "filename": "hi.txt"}}
 
 
-async def ask(params: Mapping[str, object], call: Call) -> object:
-    return {"answer": await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"})}
-
-
 async def size(params: Mapping[str, object], call: Call) -> object:
     file = params["file"]
     assert isinstance(file, BinaryData)
     return {"size": len(file.read()), "name": file.filename}
 
 
-APP = {"text.shout": shout, "steps": steps, "ask": ask, "forever": hang, "size": size}
+APP = {"text.shout": shout, "steps": steps, "ask": ask_name, "forever": hang, "size": size}
 
 
 @pytest.fixture
@@ -210,12 +206,12 @@ async def test_question_of_latest_call_is_answered_over_http_once(web: Web) -> N
         answer = {"success": True, "data": {"value": "Grace"}}
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 204
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 409
-        assert await result(web, call) == {"answer": answer}
+        assert await result(web, call) == answer
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 409  # it has ended
         refused = await start(web, session, "ask")
         await events.until("call_asked", id=refused)
         assert (await web.post(f"/calls/{refused}/answer", {"success": False})).status == 204
-        assert await result(web, refused) == {"answer": {"success": False, "cancelled": True}}
+        assert await result(web, refused) == {"success": False, "cancelled": True}
         for _ in range(2):  # the second time it is over already
             assert (await web.ask("DELETE", f"/calls/{earlier}")).status == 202
             over = (await web.get(f"/calls/{earlier}?wait=20")).json
