@@ -7,7 +7,7 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, URL, Apps, Notifications, called, files_of, read_as_resource
+from tests.support.mcp_detached import Gate
 from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.support.processor import BOUND, longest_turn
 from tests.support.rows import each_row
@@ -34,7 +35,6 @@ from transports.surfaces.mcp._options import Options
 from transports.surfaces.mcp._users import User
 from transports.surfaces.shared import _listening as connections
 from transports.surfaces.shared._listening import parse_address
-from transports.testing import Call
 
 pytestmark = pytest.mark.load
 
@@ -104,15 +104,9 @@ async def test_answers_do_not_wait_for_delayed_acknowledgements(tmp_path: Path) 
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_progress_keeps_impatient_client_waiting_for_long_call(tmp_path: Path, era: str) -> None:
     told: list[tuple[float, float | None, str]] = []
-    enough = asyncio.Event()
-
-    async def wait(params: Mapping[str, object], call: Call) -> object:
-        await call.progress(progress=1, total=2, stage="waiting")
-        await enough.wait()
-        return "done"
-
+    gate = Gate()
     async with (
-        served(tmp_path, Apps({"job.wait": wait}), heartbeat_seconds=0.2) as url,
+        served(tmp_path, Apps(gate.app), heartbeat_seconds=0.2) as url,
         client_of(url, ANN, era) as client,
     ):
         await called(client, "abp_connect", url=URL)
@@ -122,10 +116,10 @@ async def test_progress_keeps_impatient_client_waiting_for_long_call(tmp_path: P
             told.append((progress, total, message or ""))
             patience.deadline = anyio.current_time() + 15
             if len(told) == 5:
-                enough.set()
+                gate.opened.set()
 
         with patience:
-            answer = await client.call_tool("abp_call", {"capability": "job.wait"}, progress_callback=on_progress)
+            answer = await client.call_tool("abp_call", {"capability": "gate.wait"}, progress_callback=on_progress)
             assert not answer.is_error
     assert not patience.cancelled_caught
     values = [value for value, _, _ in told]
