@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
 from mcp_types import (
     EmptyResult,
     LoggingMessageNotificationParams,
@@ -23,8 +22,6 @@ from tests.support.mcp_clients import URL, Apps, Notifications, Serve, both_eras
 from tests.support.resources import ResourceApp
 from tests.support.web_client import running
 from transports.artifacts import open_store
-from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._options import Options
 from transports.testing import Call
 
 
@@ -113,22 +110,23 @@ async def test_resource_subscriptions_are_forwarded_to_servers(serve: Serve, era
 
 
 @newer_era
-async def test_gallery_and_client_watch_one_resource_independently(era: str, tmp_path: Path) -> None:
-    store, server, notifications = open_store(tmp_path / "out"), ResourceApp(), Notifications()
-    async with running(store, {}) as web:
-        bridge = Bridge(Options(), store, connect=Apps(make=lambda _: server), activity=web.served.activity)
-        async with Client(bridge.server, mode=era, message_handler=notifications.message) as client:
-            session = (await called(client, "abp_connect", url=URL))["session"]
-            resources = f"/resources/{session}"
-            async with notifications.subscribed(client, era, "note:///long"):
-                await eventually(lambda: server.subscribed)
-                assert (await web.get(resources)).json["watched"] == []
-                for change, watched in (("watch", ["note:///long"]), ("unwatch", [])):
-                    assert (await web.post(resources, {change: "note:///long"})).status == 204
-                    assert (await web.get(resources)).json["watched"] == watched
-                    server.change("note:///long")
-                    await notifications.until("note:///long")
-        await bridge.aclose()
+async def test_gallery_and_client_watch_one_resource_independently(serve: Serve, era: str, tmp_path: Path) -> None:
+    server, notifications = ResourceApp(), Notifications()
+    apps = Apps(make=lambda _: server)
+    async with (
+        running(open_store(tmp_path / "out"), {}) as web,
+        serve(apps, connected=False, activity=web.served.activity, message_handler=notifications.message) as client,
+    ):
+        session = (await called(client, "abp_connect", url=URL))["session"]
+        resources = f"/resources/{session}"
+        async with notifications.subscribed(client, era, "note:///long"):
+            await eventually(lambda: server.subscribed)
+            assert (await web.get(resources)).json["watched"] == []
+            for change, watched in (("watch", ["note:///long"]), ("unwatch", [])):
+                assert (await web.post(resources, {change: "note:///long"})).status == 204
+                assert (await web.get(resources)).json["watched"] == watched
+                server.change("note:///long")
+                await notifications.until("note:///long")
 
 
 # --- what apps say ----------------------------------------------------------------------------------------------------
