@@ -77,17 +77,13 @@ async def test_chunk_changed_after_opening_is_not_returned(tmp_path: Path) -> No
             file.read(1)
 
 
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def _symlink(path: Path) -> None:
     other = path.with_name("other")
     other.write_bytes(b"content")
     path.symlink_to(other)
 
 
-@pytest.mark.parametrize("make", [_pipe, _symlink, lambda path: path.mkdir(), lambda path: None])
+@pytest.mark.parametrize("make", [os.mkfifo, _symlink, os.mkdir, lambda path: None])
 async def test_opening_missing_or_special_file_fails_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     ref, path = await stored(tmp_path, b"content")
     path.unlink()

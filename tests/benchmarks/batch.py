@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
@@ -78,7 +77,11 @@ async def whole_runs(bench: Bench) -> list[Row]:
         path.mkdir()
         return path
 
-    jobs = _write_jobs(bench.folder / "jobs.jsonl", range(many))
+    jobs = bench.folder / "jobs.jsonl"
+    with jobs.open("w") as file:
+        for number in range(many):
+            params = {"csv": f"number,text\n{number},some words that no other job has, {number}\n"}
+            file.write(json.dumps({"id": str(number), "capability": "data.json", "params": params}) + "\n")
 
     async def batch() -> None:
         place = ("--out", folder(), "--target", bench.url, "--browsers", "1", "--concurrency", str(_SESSIONS))
@@ -100,14 +103,6 @@ async def whole_runs(bench: Bench) -> list[Row]:
         reason="each job is written to the ledger three times, and to the manifest",
     )
     return [row]
-
-
-def _write_jobs(path: Path, numbers: Iterable[int]) -> Path:
-    with path.open("w") as file:
-        for number in numbers:
-            params = {"csv": f"number,text\n{number},some words that no other job has, {number}\n"}
-            file.write(json.dumps({"id": str(number), "capability": "data.json", "params": params}) + "\n")
-    return path
 
 
 def _beside_loop(work: str, ours: float, theirs: float, *, baseline: str, measured: str, reason: str) -> Row:
