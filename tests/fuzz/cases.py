@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+T = TypeVar("T")
 #: A door: takes the bytes that come in. It raises an error of ours, or nothing.
 Target: TypeAlias = Callable[[bytes], None]
 
@@ -39,6 +40,15 @@ def run_case(target: Target, data: bytes, max_seconds: float = MAX_SECONDS) -> N
             return
         gc.collect()
     raise Slow(f"{took:.3f} s of processor time, {max_seconds} are allowed, for {len(data)} bytes")
+
+
+def result_of(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")
 
 
 def read_corpus(name: str) -> list[bytes]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from mcp_types import JSONRPCRequest, JSONRPCResponse, ListToolsResult, jsonrpc_message_adapter
 from pydantic import ValidationError
@@ -30,7 +30,8 @@ from transports.websocket import envelope as base64_runs
 from transports.websocket._transport import answered_requests
 from transports.websocket.envelope import decode_envelope, encode_envelope
 
-_T = TypeVar("_T")
+from ..cases import result_of
+
 #: Looks at texts that fit into a case.
 _EAGER = Heuristics(min_chars=16, require_magic_bytes=False)
 
@@ -130,7 +131,7 @@ def mcp(data: bytes) -> None:
     for chunk in (data[:middle], data[middle:], b"\n"):
         for line in lines.feed(chunk):
             with _short_runs():
-                message = _result(reader.parse(line))
+                message = result_of(reader.parse(line))
             if message is not None:
                 _read_mcp(message.message)
 
@@ -171,12 +172,3 @@ def tools(data: bytes) -> None:
         whole = aside.pop_original(short.result)
         assert whole is not None and isinstance(whole["tools"], list) and aside.pop_original(short.result) is None
         assert aside.pop_original(whole) is None
-
-
-def _result(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that waits for nothing."""
-    try:
-        work.send(None)
-    except StopIteration as ended:
-        return ended.value  # type: ignore[no-any-return]
-    raise AssertionError("a short line is read without a wait")

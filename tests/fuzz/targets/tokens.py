@@ -6,18 +6,17 @@ import base64
 import json
 import tempfile
 import time
-from collections.abc import Coroutine
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+
+from ..cases import result_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from transports.surfaces.mcp._http import JwtVerifier
-
-T = TypeVar("T")
 
 _ISSUER, _AUDIENCE = "https://issuer.test/", "https://bridge.test/mcp"
 _HEAD = b'{"typ": "JWT", "alg": "EdDSA"}'
@@ -33,7 +32,7 @@ def claims(data: bytes) -> None:
     verifier, key = _verifier()
     signed = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (head or _HEAD, said))
     signature = base64.urlsafe_b64encode(key.sign(signed)).rstrip(b"=")
-    taken = _result(verifier.verify(b".".join((signed, signature)).decode()))
+    taken = result_of(verifier.verify(b".".join((signed, signature)).decode()))
     if taken is not None:
         found = json.loads(said)
         assert found["iss"] == _ISSUER and _AUDIENCE in found["aud"] and int(found["exp"]) > time.time() - 60
@@ -63,12 +62,3 @@ def _broken_set() -> type[Exception]:
     import jwt
 
     return jwt.PyJWTError
-
-
-def _result(work: Coroutine[object, object, T]) -> T:
-    """Run what never waits, as verifying with a key that is there."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits")
