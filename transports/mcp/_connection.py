@@ -88,7 +88,7 @@ class _Views(ClientExtension):
 
 
 class Connection:
-    """Connection to one server. ``lost`` is done once the server is lost, with the reason as text."""
+    """Connection to one server. The future ``lost`` is done once the server is lost; its result is the reason."""
 
     def __init__(
         self,
@@ -125,7 +125,8 @@ class Connection:
 
     @asynccontextmanager
     async def open(self, timeout: float) -> AsyncIterator[None]:
-        """Raises :class:`~transports.errors.ConnectFailed`, with the end of the server's stderr in its message."""
+        """Keep the connection open inside the ``async with`` block. If it cannot be opened, this raises
+        :class:`~transports.errors.ConnectFailed`, whose message has the end of the server's stderr."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(timeout):
@@ -134,6 +135,7 @@ class Connection:
                 output = self._stderr.summary() if self._stderr else ""
                 cause = root_cause(error)
                 if isinstance(cause, TimeoutError) and self._refusal is not None:
+                    # The refusal of the first handshake says more than the timeout of the second.
                     cause = self._refusal
                 raise await self._connect_error(cause, timeout, output) from None
             stack.push_async_callback(lambda: cancel_and_wait(self._listening.values()))
@@ -141,6 +143,7 @@ class Connection:
             yield
 
     async def _initialize(self, stack: contextlib.AsyncExitStack) -> None:
+        """Connect a client. If the server ends or refuses the handshake, try again with the older handshake only."""
         self.client = self._new_client("auto")
         try:
             await stack.enter_async_context(self.client)
@@ -150,8 +153,8 @@ class Connection:
                 self._refusal = cause
             if not self.lost.done() and self._refusal is None:
                 raise
-            # Some older servers end if the first message is not `initialize`, and some gateways have initialized their
-            # server then and refuse to do it again.
+            # Some older servers end if the first message is not `initialize`. Some gateways have initialized their
+            # server by now, and refuse a second `initialize` on the same connection.
             self.lost = asyncio.get_running_loop().create_future()
             self.client = self._new_client("legacy")
             await stack.enter_async_context(self.client)
@@ -177,6 +180,7 @@ class Connection:
         )
 
     async def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
+        """Return the error to raise for a failed opening. ``stderr`` is a part of its message, and may be empty."""
         if isinstance(error, ABPError):
             return error
         if isinstance(error, TimeoutError):
@@ -207,10 +211,10 @@ class Connection:
         return reason
 
     async def _is_of_the_old_transport(self) -> bool:
-        """Whether the stream begins with an event ``endpoint``, as that of HTTP+SSE does (protocol 2024-11-05)."""
+        """Whether the server speaks HTTP+SSE (protocol 2024-11-05): its stream begins with an event ``endpoint``."""
         if not isinstance(self.server, HttpServer):
             return False
-        timeout = 3.0
+        timeout = 3.0  # short, since this only improves an error message
         try:
             async with (
                 asyncio.timeout(timeout),
@@ -249,6 +253,7 @@ class Connection:
         self._emit(Message("notification", {"event": event, "data": data}))
 
     def _listen_to_lists(self) -> None:
+        """Open the stream in which a modern server reports changes of its lists of tools and resources."""
         capabilities = self.client.server_capabilities
         may_change = bool(capabilities.tools or capabilities.resources)
         if self.is_modern and may_change:
@@ -257,11 +262,11 @@ class Connection:
                 tools_list_changed=bool(capabilities.tools),
                 resources_list_changed=bool(capabilities.resources),
             )
-            # A server may refuse the stream.
+            # A server may refuse the stream; then its changes are not reported, which is no error.
             opened.add_done_callback(mark_retrieved)
 
     async def listen(self, uri: str) -> None:
-        """Raises :class:`mcp.MCPError` if the server does not report changes of the resource."""
+        """Receive changes of a resource. Raises :class:`mcp.MCPError` if the server does not report them."""
         opened = self._keep_listening(uri, resource_subscriptions=(uri,))
         try:
             await asyncio.shield(opened)
@@ -275,7 +280,8 @@ class Connection:
             await cancel_and_wait((task,))
 
     def _keep_listening(self, key: str, **changes: Any) -> asyncio.Future[None]:
-        """Returns a future that is done once the stream is first open. ``key`` is the URI of a resource, or empty."""
+        """Open a stream of changes in the background, and return a future that is done once the stream is first open.
+        ``key`` is the URI of a resource, or empty for the stream of changed lists."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if key in self._listening:
             opened.set_result(None)
@@ -290,7 +296,8 @@ class Connection:
         open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterable[object]]],
         opened: asyncio.Future[None],
     ) -> None:
-        """``opened`` gets the first outcome. A stream that was open is opened again, whatever the server then says."""
+        """Read a stream of changes until the server is lost. ``opened`` gets the outcome of the first opening. A stream
+        that was open once is opened again whenever it ends, even if the server then refuses it."""
         failures = 0
         while not self.lost.done():
             try:
@@ -315,7 +322,8 @@ class Connection:
                     return
 
             failures += 1
-            await asyncio.sleep(max(1.0, backoff_delay(failures)))
+            min_delay = 1.0
+            await asyncio.sleep(max(min_delay, backoff_delay(failures)))
 
 
 def root_cause(error: BaseException) -> BaseException:
@@ -342,7 +350,7 @@ class Reconnector:
         self._task: asyncio.Task[None] | None = None
 
     def connection(self) -> Connection:
-        """Raises :class:`~transports.errors.Disconnected` if there is none now."""
+        """Return the open connection. Raises :class:`~transports.errors.Disconnected` if it is lost or not open yet."""
         if self._connection is None or self._connection.lost.done():
             advice = "the transport is reconnecting" if self._reconnect else "connect again"
             raise Disconnected(f"the MCP server is not connected now; {advice}", sent=False)
@@ -359,12 +367,13 @@ class Reconnector:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
-            # open() may have raised its exception.
+            # An exception of the task was raised by open() already.
             mark_retrieved(self._task)
         self._connection = None
 
     async def _keep_open(self, opened: asyncio.Future[None]) -> None:
-        """Hold one connection after the other. ``opened`` is done once the first one is open."""
+        """Open a connection and wait until it is lost; repeat this with ``reconnect``. ``opened`` is done once the
+        first connection is open."""
         attempt = 1
         last_loss = ""
         clock = asyncio.get_running_loop().time
@@ -385,7 +394,8 @@ class Reconnector:
                 if not opened.done():
                     raise  # to open()
                 if task.cancelling():
-                    # Answers that arrived while the connection was closed have failed, in place of the cancellation.
+                    # The connection is being closed. An answer that arrived meanwhile may raise an error of the SDK,
+                    # which replaces the cancellation.
                     return
                 connection.mark_lost(_loss_reason(connection, error))
 
@@ -422,9 +432,9 @@ class _Raw(RootModel[dict[str, Any]]): ...
 async def send_request(
     connection: Connection, request: types.Request[Any, Any], progress: ProgressFnT | None = None
 ) -> dict[str, Any]:
-    """Long base64 in the result becomes content.
+    """Send a request and return its result, in which long base64 is replaced by content.
 
-    The request is sent again after each round of questions of the server (protocol 2026-07-28). Raises as
+    The request is sent again after each round of questions of the server (protocol 2026-07-28). Raises the errors of
     :func:`map_errors`, and :class:`~transports.errors.ProtocolError` after 20 rounds."""
     connection.withheld.waiting += 1
     try:
@@ -443,8 +453,8 @@ async def in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[
 async def _exchange(
     connection: Connection, request: types.Request[Any, Any], progress: ProgressFnT | None
 ) -> dict[str, Any]:
-    # The client has no session any more once the server is gone, perhaps while a person answers. The session itself
-    # then says that the connection is closed.
+    # The session is read from the client once: when the server is gone, the client has no session any more, but this
+    # one still reports that the connection is closed. The server may end while a person answers a question.
     session = connection.client.session
     for _ in range(LIMITS.rounds):
         result = await _send_once(connection, session, request, progress)
@@ -461,8 +471,9 @@ async def _exchange(
         if questions.input_requests:
             responses = await _answer_questions(session, questions.input_requests)
         else:
-            # The server is still working, and waits to be asked again.
-            await asyncio.sleep(0.25)
+            # The server is still working, and expects the request again a little later.
+            seconds_between_rounds = 0.25
+            await asyncio.sleep(seconds_between_rounds)
 
         answers = {"input_responses": responses, "request_state": questions.request_state}
         request = request.model_copy(update={"params": request.params.model_copy(update=answers)})
@@ -475,6 +486,7 @@ async def _send_once(
     request: types.Request[Any, Any],
     progress: ProgressFnT | None,
 ) -> dict[str, Any]:
+    """Send a request and return its result. If the headers do not fit the tool's schema, list the tools and retry."""
     try:
         raw = await session.send_request(request, _Raw, progress_callback=progress)
     except MCPError as error:
@@ -502,7 +514,8 @@ async def _answer_questions(session: ClientSession, questions: types.InputReques
 
 
 async def list_tools(connection: Connection) -> dict[str, types.Tool]:
-    """Returns at most 100 pages and 150,000 tools. Raises as :func:`map_errors`."""
+    """Return the server's tools by name, from at most 100 pages and at most 150,000 tools. Raises the errors of
+    :func:`map_errors`."""
     tools: dict[str, types.Tool] = {}
     cursor: str | None = None
     for _ in range(LIMITS.pages):
@@ -525,9 +538,10 @@ def _by_name(tools: Sequence[types.Tool]) -> dict[str, types.Tool]:
 
 
 async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
-    """Raises the errors of the SDK as those of the kit.
+    """Await ``work``, and raise errors of the kit in place of those of the SDK.
 
-    An error of the server becomes a :class:`~transports.errors.CapabilityError`; ``details["code"]`` is JSON-RPC's."""
+    An error that the server answers becomes a :class:`~transports.errors.CapabilityError`, whose ``details["code"]`` is
+    the code of JSON-RPC."""
     try:
         with parser_limits():
             return await work
@@ -556,26 +570,29 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
         return ProtocolError(text)
     if code == TOO_MANY:
         return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
-    match data:
-        case {"code": str(reason), "retryAfter": float() | None as seconds} if code == BUSY:
-            return CapabilityError(text, code=reason, retryable=True, retry_after=seconds)
+    if code == BUSY:
+        match data:
+            case {"code": str(reason), "retryAfter": float() | None as seconds_to_wait}:
+                return CapabilityError(text, code=reason, retryable=True, retry_after=seconds_to_wait)
 
     disconnected = _disconnection(connection, code, text)
     if disconnected is not None:
         return disconnected
     details: dict[str, object] = {"code": code}
     if data is not None:
-        data = details["data"] = map_texts(data, connection.server.redact)
-        reason = data if isinstance(data, str) else encode_json(data).decode()
+        redacted_data = map_texts(data, connection.server.redact)
+        details["data"] = redacted_data
+        reason = redacted_data if isinstance(redacted_data, str) else encode_json(redacted_data).decode()
         if reason not in text:
-            # Many servers say no more than "Internal error" in the message.
+            # The message of many servers is only "Internal error", and the data have the reason.
             text = f"{text or 'the server failed'}: {reason}"[: LIMITS.message_chars]
     return CapabilityError(text, code=_ERROR_CODES.get(code), details=details)
 
 
 def _disconnection(connection: Connection, code: int, text: str) -> Disconnected | None:
-    """Return ``None`` for any other error. If the connection has ended, it is also marked as lost."""
-    # Servers use this code, too, for errors of their own.
+    """Return the error for a request that met a broken connection, and ``None`` for any other error. If the whole
+    connection has ended, it is also marked as lost."""
+    # Servers use this code for other errors, too, so the text is compared as well.
     has_close_code = code == types.CONNECTION_CLOSED
     if has_close_code and text.startswith(BREAKS):
         # The session and its other requests go on.

@@ -15,7 +15,7 @@ def is_event_stream(response: httpx2.Response) -> bool:
 
 
 async def events_of(response: httpx2.Response, max_bytes: int) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-    """Raises :class:`httpx2.SSEError` for an event with more than ``max_bytes``."""
+    """Yield the events of a response. Raises :class:`httpx2.SSEError` for an event with more than ``max_bytes``."""
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     stream = _EndedStream(response.stream)
     response.stream = stream
@@ -29,7 +29,7 @@ async def events_of(response: httpx2.Response, max_bytes: int) -> AsyncGenerator
 
 
 def message_of(event: httpx2.ServerSentEvent) -> bytes:
-    """Empty for an event without a message."""
+    """Return the message in an event as one line, or empty bytes for an event that is not a message."""
     if event.event != "message":
         return b""
     return event.data.encode().replace(b"\n", b" ")
@@ -46,7 +46,7 @@ def encode_event(raw: bytes, *, event_id: str = "", retry: int | None = None) ->
 
 
 class _EndedStream(httpx2.AsyncByteStream):
-    """The last event ends with an empty line, which some servers leave out."""
+    """Adds the empty line that ends the last event, since some servers leave it out."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream

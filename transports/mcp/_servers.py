@@ -92,14 +92,14 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def network_variables() -> dict[str, str]:
-    """They say how programs reach the network: proxies and certificates."""
+    """Return the environment variables that say how programs reach the network: proxies and certificates."""
     return {name: value for name, value in os.environ.items() if name.upper() in _NETWORK_VARIABLES}
 
 
 def http_client(
     server: HttpServer, client_type: type[httpx2.AsyncClient] | None = None, **options: Any
 ) -> httpx2.AsyncClient:
-    """Make a client. Answers must come uncompressed, since a small body could inflate to any size.
+    """Make a client for a server. It asks for uncompressed answers, since a small body could inflate to any size.
 
     Raises :class:`~transports.errors.UsageError` for a header that cannot be sent, and
     :class:`~transports.errors.ConnectFailed` for an unusable environment, such as a SOCKS proxy without its package."""
@@ -126,7 +126,8 @@ def http_client(
 
 
 def has_forgotten_session(status: int, body: bytes) -> bool:
-    """Whether an answer means a lost session: MCP asks for 404, but some servers answer 400, 401 (Rust) or 410."""
+    """Whether a refusal means that the server has forgotten the session. MCP asks for status 404, but some servers
+    answer 400, 401 (those in Rust) or 410."""
     text = body[:2000]
     if _FAULT_OF_REQUEST.search(text):
         return False
@@ -189,11 +190,12 @@ def _server_at(url: str, headers: Mapping[str, str] | None = None, name: str = "
     return HttpServer(url, dict(headers or {}), name)
 
 
-def _read_server(place: str) -> Server:
-    file = place
+def _read_server(location: str) -> Server:
+    """Read an entry of a configuration file. ``location`` is ``FILE#NAME``, or ``FILE`` if the file has one entry."""
+    file = location
     name = ""
-    if "#" in place:
-        file, _, name = place.rpartition("#")
+    if "#" in location:
+        file, _, name = location.rpartition("#")
     entries = _read_listed_servers(file)
 
     if not name and len(entries) == 1:
@@ -231,6 +233,7 @@ def _read_listed_servers(file: str) -> dict[str, object]:
 
 
 def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Server:
+    """Make a server of an entry. Clients write the same facts under several keys. ``where`` begins error messages."""
     kind = entry.get("type", entry.get("transport"))
     if kind == "sse":
         raise UsageError(
@@ -260,7 +263,7 @@ def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Se
         folder = expand_home(_expand_variables(cwd, where))
     return StdioServer(
         command=_expand_variables(command, where),
-        # mcp-remote documents a token in env and its name in args.
+        # Arguments may name variables of `env`: the documentation of mcp-remote puts a token there.
         args=tuple(_expand_variables(arg, where, env) for arg in args),
         env=env,
         cwd=folder,
@@ -277,7 +280,7 @@ def _string_map(value: object, where: str) -> dict[str, str]:
 
 
 def _expand_variables(text: str, where: str, env: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Fill in variables. ``env`` comes before the environment."""
+    """Replace the variables in a text by their values, which are looked up in ``env`` and then in the environment."""
 
     def value_of(variable: re.Match[str]) -> str:
         name, default = variable.groups()

@@ -39,7 +39,8 @@ _HAS_GROUPS = hasattr(os, "killpg")
 
 
 class ServerProcess(asyncio.subprocess.Process):
-    """A process whose pipes can be closed although others hold them. A guard ends its group if this one is killed."""
+    """Process of a server. ``pipes`` closes this side of its pipes, even if other processes hold the other side.
+    ``guard`` is a process that ends the server's group if this Python process is killed."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
     """Start a small shell that ends the server if this process dies; ``None`` on Windows, and without a shell."""
     if not _HAS_GROUPS:
         return None
-    # Its stdin closes when this process dies. The server may end by itself within two seconds.
+    # The stdin of the shell closes when this process dies. Then the server has two seconds to end by itself.
     script = 'read _; sleep 2; kill -TERM -"$0"; sleep 1; kill -KILL -"$0"'
     with contextlib.suppress(OSError):
         return subprocess.Popen(
@@ -104,7 +105,7 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
             stderr=stderr,
             env=env,
             cwd=server.cwd,
-            # A process group, which can be ended as a whole.
+            # The server gets a process group, which can be ended as a whole.
             start_new_session=True,
         )
     except NotImplementedError:
@@ -117,9 +118,9 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
 
 
 def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
-    """Returns the end of a message, after an opening parenthesis."""
+    """Return the reason and the remedy, as the rest of a message whose parenthesis is already open."""
     if isinstance(error, ValueError):
-        # Such as a variable with "=" in its name. The texts quote no values.
+        # For instance, a variable has "=" in its name. The texts of these errors quote no values.
         return f"{first_line(error)}); correct its command and its variables"
     reason = error.strerror or type(error).__name__
     if server.cwd is not None and not server.cwd.is_dir():
@@ -130,7 +131,7 @@ def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
 
 
 async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> AsyncGenerator[bytes | MessageEnds, None]:
-    """Yield lines of stdout. A server that has closed it gets a second to end."""
+    """Yield the lines that a server writes to its stdout. After the last line, wait up to a second for its exit."""
     stdout = process.stdout
     assert stdout is not None
     reader = LineSplitter(max_bytes)
@@ -139,7 +140,7 @@ async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> Async
         while chunk := await stdout.read(CHUNK_BYTES):
             waiting = deque(reader.feed(chunk))
             while waiting:
-                # Without a name, which would keep a large line in memory until the next one.
+                # The line gets no name here, which would keep a large line in memory until the next one.
                 yield waiting.popleft()
         for line in reader.flush():
             yield line
@@ -152,15 +153,16 @@ async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> Async
 
 
 async def end_stdout(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> None:
-    """End stdout after the exit: a process that this one started may still hold the pipe open."""
+    """Report the end of stdout after the server's exit: a process that the server started may hold the pipe open."""
     while process.returncode is None:
         await asyncio.sleep(0.5)
-    # What it has written arrives meanwhile.
+    # The last output of the server arrives meanwhile.
     await asyncio.sleep(GRACE)
     stdout.feed_eof()
 
 
 def exit_reason(server: StdioServer, process: asyncio.subprocess.Process, output: str = "") -> str:
+    """Say how a server ended. ``output`` is added to the text."""
     code = process.returncode
     if code is None:
         reason = "closed its stdout"
@@ -181,8 +183,8 @@ def _signal_name(number: int) -> str:
 async def end_process(process: ServerProcess) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
-    The group is killed even if the server has ended, since its children may hold its pipes; on Windows, the descendants
-    of a server that has not. If the caller is cancelled, this raises once the server has ended.
+    The group is killed even if the server has ended, since its children may hold its pipes. Windows has no groups, so
+    there the descendants are killed. If the caller is cancelled, this raises once the server has ended.
     """
     await wait_despite_cancel(asyncio.ensure_future(_end_process(process)))
 
@@ -191,7 +193,8 @@ async def _end_process(process: ServerProcess) -> None:
     if not _HAS_GROUPS:
         from ..playwright._process import kill, process_tree
 
-        descendants = process_tree([process.pid])  # which cannot be found once the server has ended
+        # They cannot be listed any more once the server has ended.
+        descendants = process_tree([process.pid])
 
     if process.stdin is not None:
         process.stdin.close()
@@ -212,7 +215,8 @@ async def _end_process(process: ServerProcess) -> None:
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
-    """Poll, as ``process.wait()`` would also wait for other processes that hold its pipes."""
+    """Return whether the process ends within :data:`GRACE`. This polls, since ``process.wait()`` would also wait for
+    other processes that hold its pipes."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + GRACE
     while process.returncode is None:
@@ -232,7 +236,8 @@ def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
-# Members of an object that are a text or a number, such as "id": 7, as far as no other kind is between them.
+# Members whose value is a text, a number or a word, such as "id": 7. They are read from both ends of an object, each up
+# to the first member whose value is an object or a list.
 _TEXT = rb'"(?:[^"\\]|\\.)*+"'
 _MEMBER = rb"\s*+(%s)\s*+:\s*+(%s|[-+.\w]++)\s*+" % (_TEXT, _TEXT)
 _MEMBERS_AT_START = re.compile(rb"\s*+\{(?:%s,)*" % _MEMBER, re.DOTALL)
@@ -241,7 +246,7 @@ _ONE_MEMBER = re.compile(_MEMBER, re.DOTALL)
 
 
 class MessageEnds:
-    """First and last 4 KiB of a message that is not decoded, in which its id is looked for."""
+    """First and last 4 KiB of a message that is not decoded. Its id and its method are looked for in these parts."""
 
     def __init__(self, head: bytes, tail: bytes) -> None:
         self.head = head[:4096]
@@ -249,7 +254,7 @@ class MessageEnds:
 
     @cached_property
     def _members(self) -> Mapping[bytes, bytes]:
-        """Values are numbers and texts, as they are written."""
+        """Members of the message by name, as far as they are in its ends. Their values are as they are written."""
         members: dict[bytes, bytes] = {}
         for match in (_MEMBERS_AT_START.match(self.head), _MEMBERS_AT_END.search(self.tail)):
             if match is not None:
@@ -258,7 +263,7 @@ class MessageEnds:
 
     @property
     def identity(self) -> bytes:
-        """As it is written; empty if it is unknown."""
+        """The id of the message, as it is written in JSON. It is empty if it is unknown."""
         identity = self._members.get(b'"id"', b"")
         try:
             msgspec.json.decode(identity)
@@ -273,6 +278,7 @@ class MessageEnds:
 
     @property
     def is_message(self) -> bool:
+        """True if this claims to be a message of JSON-RPC."""
         return self._members.get(b'"jsonrpc"') == b'"2.0"'
 
 
@@ -281,7 +287,7 @@ def ends_of_message(line: bytes | MessageEnds) -> MessageEnds:
 
 
 class LineSplitter:
-    """Of a line over ``max_bytes``, only the ends stay in memory."""
+    """Splits chunks into lines. Of a line over ``max_bytes``, only the first and last bytes are kept."""
 
     def __init__(self, max_bytes: float = math.inf) -> None:
         self._max_bytes = max_bytes
@@ -290,7 +296,7 @@ class LineSplitter:
         self._ends: MessageEnds | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes | MessageEnds]:
-        """Empty lines are left out."""
+        """Yield the lines that this chunk completes. Empty lines are left out."""
         *parts, rest = chunk.split(b"\n")
         for part in parts:
             self._append_part(part)
@@ -300,6 +306,7 @@ class LineSplitter:
         self._append_part(rest)
 
     def flush(self) -> Iterator[bytes | MessageEnds]:
+        """Yield the last line, if it has no line break."""
         return self.feed(b"\n")
 
     def _take_line(self) -> bytes | MessageEnds:
@@ -331,13 +338,14 @@ class LineSplitter:
 
 
 def exit_soon() -> None:
-    """Exit even if closing hangs: a client that stopped reading may block a thread in a write forever."""
+    """Exit after four seconds even if closing hangs: a client that stopped reading may block a thread in a write."""
     timer = threading.Timer(4, os._exit, (0,))
     timer.daemon = True
     timer.start()
 
 
 def _parent_watch() -> Callable[[], bool]:
+    """Return a function that says whether the process that started this one is still running."""
     parent = os.getppid()
     if os.name != "nt":
         return lambda: os.getppid() == parent
@@ -359,9 +367,10 @@ class Stdin:
     """
 
     def __init__(self) -> None:
-        # Reading in the loop would make a socket that is both, as of socat or inetd, fail large writes.
+        # If stdin and stdout are the same socket, as with socat or inetd, reading it in the event loop would make it
+        # nonblocking, and large writes to stdout would fail.
         self._can_be_nonblocking = _is_pipe(0) and not os.path.sameopenfile(0, 1)
-        # What reads descriptor 0 from now on gets nothing, and takes nothing from the client.
+        # Other code that reads descriptor 0 gets an empty file from now on, so it takes no messages of the client.
         self._fd = os.dup(0)
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, 0)
@@ -397,7 +406,7 @@ class Stdin:
             self._end_chunks()
 
     def _watch_parent(self) -> None:
-        """Exit after the parent: another process may hold the pipe open then (docs/faults.md 7)."""
+        """Exit when the parent has ended, as another process may still hold the pipe open (docs/faults.md 7)."""
         while self._parent_lives():
             time.sleep(0.5)
         exit_soon()
@@ -416,6 +425,6 @@ class Stdin:
 
 
 def _is_pipe(fd: int) -> bool:
-    """Whether the event loop can read it: only pipes and sockets, and not on Windows."""
+    """Whether the event loop can read the file: it reads only pipes and sockets, and not on Windows."""
     mode = os.fstat(fd).st_mode
     return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))

@@ -82,24 +82,26 @@ _BREAKS = (httpx2.ReadError, httpx2.WriteError, httpx2.WriteTimeout, httpx2.Remo
 
 
 class WithheldResults:
-    """Results that the SDK does not see: one for each of the ``waiting`` requests, and 64 others."""
+    """Results that are kept from the SDK, which gets a placeholder for each. As many are kept as requests are
+    ``waiting``, and 64 more."""
 
     def __init__(self) -> None:
         self.waiting = 0
         self._results: dict[str, dict[str, Any]] = {}
 
     def replace_by_placeholder(self, result: dict[str, Any]) -> dict[str, Any]:
-        # Cannot be guessed, so no server can write one itself.
+        # The mark cannot be guessed, so no server can write a placeholder itself.
         mark = secrets.token_urlsafe(16)
         self._results[mark] = result
-        # Answers that come too late are never taken.
+        # An answer after the end of its request is never fetched; the oldest of these are dropped.
         max_late = 64
         if len(self._results) > self.waiting + max_late:
             del self._results[next(iter(self._results))]
         return {"_meta": {"abp-transports/aside": mark}}
 
     def pop_original(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Returns ``None`` if ``result`` is not a placeholder, or was taken before."""
+        """Return the result that a placeholder stands for. Return ``None`` if ``result`` is not a placeholder, or if
+        its original was fetched before."""
         match result.get("_meta"):
             case {"abp-transports/aside": str(mark)}:
                 return self._results.pop(mark, None)
@@ -108,8 +110,8 @@ class WithheldResults:
 
 # --- repair -----------------------------------------------------------------------------------------------------------
 
-#: Lists at the top of results: of `tools/list`, `tools/call`, of resources and prompts. The SDK would refuse the whole
-#: result for one bad item, so it sees none.
+#: Lists at the top of results: of tools, content blocks, resources and prompts. The SDK would refuse the whole result
+#: for one bad item, so it gets empty lists.
 _LISTS = frozenset({"tools", "content", "resources", "resourceTemplates", "contents", "prompts"})
 #: Members of results that the SDK would refuse in some forms, and does not need.
 _NOT_SHOWN = frozenset({"_meta", "structuredContent", "isError"})
@@ -122,8 +124,9 @@ _SCHEMA_MEMBERS: Mapping[str, type] = {"properties": dict, "required": list, "$s
 
 @asynccontextmanager
 async def repair_tools(streams: Streams, withheld: WithheldResults) -> AsyncIterator[tuple[Any, Any]]:
-    """A schema without a type gets one. One that is nested too deeply is dropped, with a warning, as is a tool that is
-    still invalid. The tools of a ``withheld`` list are :class:`~mcp_types.Tool`."""
+    """Repair results before the SDK reads them. A schema without a type gets its type. A schema that is nested too
+    deeply, and a tool that is still invalid, are dropped with a warning. In a ``withheld`` list, the tools are objects
+    of :class:`~mcp_types.Tool`."""
     async with streams as (incoming, outgoing):
         yield _RepairedStream(incoming, withheld), outgoing
 
@@ -149,6 +152,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         await self._stream.aclose()
 
     async def _repair_message(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
+        """Return the repaired message, or ``None`` for a message that the SDK must not see."""
         if not isinstance(message, SessionMessage):
             return message
 
@@ -188,7 +192,8 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         return True
 
     async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        """If the SDK does not see the whole result, that is withheld."""
+        """Return the result for the SDK. If it is large, or has parts that the SDK might refuse, the whole result is
+        withheld, and the returned one has a placeholder and no items."""
         whole = self._withheld.pop_original(result) or result
         _repair_handshake(whole)
         is_large = is_larger(whole, LIMITS.values_on_loop)
@@ -201,6 +206,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         for_sdk |= {key: [] for key in lists}
         _complete_result(for_sdk)
         if "structuredContent" in whole:
+            # The SDK requires this list, which some servers leave out.
             for_sdk["content"] = []
 
         if "tools" in whole:
@@ -230,7 +236,7 @@ def _repair_handshake(result: dict[str, Any]) -> None:
 
 
 def _repair_log(log: MutableMapping[str, Any]) -> None:
-    """Repair levels such as ``warn`` or ``INFO``, and a text that is in ``message``."""
+    """Repair a log message in place: a level such as ``warn`` or ``INFO``, and a text that is in ``message``."""
     level = str(log.get("level")).lower()
     if level not in _LEVELS:
         level = _OTHER_LEVELS.get(level, "info")
@@ -239,9 +245,9 @@ def _repair_log(log: MutableMapping[str, Any]) -> None:
 
 
 def _repair_cursor(result: dict[str, Any]) -> None:
-    """Some servers count pages by a number, or end with an empty text.
+    """Repair the cursor in place: some servers write a number, or an empty text after the last page.
 
-    Since 2026-07-28 (results have a ``resultType``) an empty text is a cursor as any other."""
+    Since 2026-07-28, whose results have a ``resultType``, an empty text is a valid cursor and stays."""
     cursor = result.pop("nextCursor", None)
     if isinstance(cursor, int | float) and not isinstance(cursor, bool):
         cursor = str(cursor)
@@ -250,7 +256,7 @@ def _repair_cursor(result: dict[str, Any]) -> None:
 
 
 def _complete_result(result: dict[str, Any]) -> None:
-    """Add what results of 2026-07-28 must have, and many servers leave out. Other versions allow for any members."""
+    """Add members that results of 2026-07-28 must have and many servers lack. Other versions allow for any members."""
     result.setdefault("resultType", "complete")
     lifetime = result.get("ttlMs")
     if not (isinstance(lifetime, int) and lifetime >= 0):
@@ -266,7 +272,7 @@ def _without_items(value: object) -> object:
 
 
 def _sort_tools(tools: list[object]) -> tuple[list[types.Tool], list[Mapping[str, Any]]]:
-    """Return the usable tools, and as JSON those whose arguments become headers, for the SDK."""
+    """Return the usable tools. The second list has, as JSON for the SDK, those with arguments that become headers."""
     usable: list[types.Tool] = []
     tools_with_headers: list[Mapping[str, Any]] = []
     for entry in tools:
@@ -306,7 +312,8 @@ def _validate_tool(tool: Mapping[str, Any]) -> types.Tool | None:
 
 
 def _repair_schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Repair a schema: PHP writes ``[]`` for no properties. One that is too deep for the SDK becomes empty."""
+    """Return the schema under ``key``, without members of a wrong type: PHP writes ``[]`` for no properties. A missing
+    schema, and a schema that is too deep for the SDK, becomes empty."""
     declared_schema = tool.get(key)
     if not isinstance(declared_schema, dict):
         return {}
@@ -334,7 +341,7 @@ def _repair_schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def is_size_error(message: str) -> bool:
-    """The SDK passes causes on as text only."""
+    """Whether an error of the SDK means that a message was too large. The SDK passes the cause on only as text."""
     return _OVER_LIMIT in message or "Server-sent event exceeded" in message
 
 
@@ -342,7 +349,7 @@ def is_size_error(message: str) -> bool:
 async def http_streams(
     server: HttpServer, auth: httpx2.Auth | None, withheld: WithheldResults, *, max_bytes: int
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """``max_bytes`` is in decoded bytes of content."""
+    """Open streams to a server over HTTP. ``max_bytes`` is the limit of a message, in decoded bytes of content."""
     async with (
         http_client(
             server,
@@ -361,7 +368,8 @@ async def http_streams(
 
 
 class _Client(httpx2.AsyncClient):
-    """A client that answers a message with an error if its connection breaks: the SDK would end all others with it."""
+    """HTTP client of the SDK. If the connection of one message breaks, the client answers that message with an error:
+    otherwise the SDK would end the connections of all other messages, too."""
 
     _has_reached_server = False
     _has_opened_stream = False
@@ -376,13 +384,13 @@ class _Client(httpx2.AsyncClient):
             self._has_reached_server = True
             return response
         except (*_BREAKS, httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            # The opening of the connection fails if the server was never reached.
+            # If the server was never reached, opening the connection must fail.
             was_never_reached = not self._has_reached_server and not isinstance(error, _BREAKS)
             if was_never_reached:
                 raise
             request_id = await _request_id(request)
             if request_id is None:
-                return httpx2.Response(202, request=request)  # to a notification
+                return httpx2.Response(202, request=request)  # a notification has no answer
             return httpx2.Response(
                 200,
                 headers={"content-type": "application/json"},
@@ -391,7 +399,8 @@ class _Client(httpx2.AsyncClient):
             )
 
     async def _open_stream(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """A stream that was open is opened again when the server is back; the SDK would give up after two attempts."""
+        """Open a stream of events. If it was open before, try until the server is back: the SDK would give up after two
+        attempts."""
         was_open = self._has_opened_stream or "last-event-id" in request.headers
         failures = 0
         while True:
@@ -408,6 +417,7 @@ class _Client(httpx2.AsyncClient):
             await asyncio.sleep(backoff_delay(failures))
 
     async def _send_delete(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """End the session, but wait only briefly for the server, so that closing does not hang."""
         try:
             async with asyncio.timeout(GRACE):
                 return await super().send(request, **options)
@@ -424,17 +434,18 @@ def _broken_answer(request_id: int, error: Exception) -> bytes:
 async def _limit_response(
     server: HttpServer, withheld: WithheldResults, max_bytes: int, response: httpx2.Response
 ) -> None:
+    """Replace the response's stream by one that limits its size and withholds large results from the SDK."""
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     limit = max_message_bytes(max_bytes)
     coding = response.headers.get("content-encoding", "identity").lower()
     is_compressed = not _COMPRESSIONS.isdisjoint(coding.replace(" ", "").split(","))
-    # As requested: a compressed answer is not inflated.
+    # The client must not inflate a compressed answer, which was not asked for.
     response.headers["content-encoding"] = "identity"
 
     request_id = await _request_id(response.request)
     if response.is_success and is_event_stream(response) and not is_compressed:
         response.stream = _Events(response, limit, request_id, withheld)
-        # The SDK would read them in another encoding that the server names.
+        # Without a charset, which some servers name: the SDK would decode the events with it.
         response.headers["content-type"] = "text/event-stream"
         return
 
@@ -451,7 +462,7 @@ async def _limit_response(
 def _converter_for(
     server: HttpServer, response: httpx2.Response, request_id: int, withheld: WithheldResults
 ) -> Callable[[bytes], bytes] | None:
-    """Returns ``None`` if the SDK gets the body as it is."""
+    """Return the function that converts the body of an answer. It is ``None`` if the SDK gets the body unchanged."""
     # The SDK reports an answer without a body itself.
     if response.is_success and response.status_code != 202:
         content_type = response.headers.get("content-type", "").lower()
@@ -464,7 +475,8 @@ def _converter_for(
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The SDK limits the size of events, but not of bodies. ``display_bytes`` is the limit that the error names."""
+    """Body of a response, read whole, limited to ``limit`` bytes, and converted: the SDK limits only events.
+    ``display_bytes`` is the limit that the error names."""
 
     def __init__(
         self,
@@ -505,12 +517,13 @@ class _Body(httpx2.AsyncByteStream):
 
 
 async def _request_id(request: httpx2.Request) -> int | None:
+    """Return the JSON-RPC id of the request in a POST; ``None`` for a notification and for other methods."""
     if request.method != "POST":
         return None
-    # A redirected request has not read its own content, which may be a large file: only its ends are looked at.
+    # aread() is needed for a redirected request. The content may hold a large file, so only its ends are decoded.
     content = await request.aread()
     ends = ends_of_message(content)
-    # The SDK numbers its requests.
+    # The ids of the SDK's requests are numbers.
     if not ends.has_method or not ends.identity.isdigit():
         return None
     return int(ends.identity)
@@ -519,6 +532,7 @@ async def _request_id(request: httpx2.Request) -> int | None:
 def _convert_answer(
     server: HttpServer, request_id: int, content_type: str, withheld: WithheldResults, body: bytes
 ) -> bytes:
+    """Return the message in a body for the SDK, or an error in place of a body that cannot be read."""
     try:
         return _encode_with_placeholder(parse_message(body.removeprefix(BOM_UTF8), request_id), withheld)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
@@ -530,11 +544,14 @@ def _convert_answer(
 
 
 def _convert_event(request_id: int | None, withheld: WithheldResults, message: bytes) -> bytes:
-    """Shorten a message. One that cannot be read and is no answer becomes empty, or the SDK would fail the request."""
+    """Return a message for the SDK, with a placeholder for its result. An unreadable answer becomes an error. Anything
+    else that cannot be read becomes empty, since the SDK would let the whole request fail."""
     try:
         return _encode_with_placeholder(parse_message(message, request_id), withheld)
     except Exception as error:  # noqa: BLE001 - otherwise the request would stay without an answer
-        failure = unreadable_answer(message, error, request_id) if _may_be_answer(message) else None
+        if not _may_be_answer(message):
+            return b""
+        failure = unreadable_answer(message, error, request_id)
         return b"" if failure is None else encode_message(failure)
 
 
@@ -545,7 +562,7 @@ def _encode_with_placeholder(message: types.JSONRPCMessage, withheld: WithheldRe
 
 
 def _may_be_answer(message: bytes) -> bool:
-    """Return ``False`` for words and other objects that some servers send, such as ``ping`` or ``[DONE]``."""
+    """Whether an unreadable message may be an answer. Some servers also send words such as ``ping`` or ``[DONE]``."""
     try:
         tree = decode_json(message)
     except ProtocolError:
@@ -559,6 +576,7 @@ def _may_be_answer(message: bytes) -> bool:
 
 
 def _convert_error(server: HttpServer, request_id: int, response: httpx2.Response, body: bytes) -> bytes:
+    """Return the JSON-RPC error for an HTTP error: the one in its body, or one made from its status and words."""
     if _SESSION_HEADER in response.request.headers and has_forgotten_session(response.status_code, body):
         return encode_message(error_of_request(request_id, types.INVALID_REQUEST, SESSION_EXPIRED))
     with contextlib.suppress(Exception):
@@ -592,6 +610,8 @@ def _refuse_coding(request_id: int, coding: str, _: bytes) -> bytes:
 
 
 class _Events(httpx2.AsyncByteStream):
+    """Events of a response, written anew: each message is converted by :func:`_convert_event`."""
+
     def __init__(
         self, response: httpx2.Response, limit: int, request_id: int | None, withheld: WithheldResults
     ) -> None:
@@ -603,12 +623,13 @@ class _Events(httpx2.AsyncByteStream):
         self._convert = partial(_convert_event, request_id, withheld)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        # The SDK opens a stream again that ends, but gives up after two that break.
+        # A break must look like an end: the SDK reopens a stream that ends, but gives up after two that break.
         with contextlib.suppress(*_BREAKS):
             async for event in events_of(self._source, self._limit):
                 raw = await in_thread_if_long(self._convert, message_of(event))
-                # The SDK also reads 0 and -1, and would reconnect without end.
-                retry = None if event.retry is None else max(event.retry, 100)
+                # A server may send 0 or -1, with which the SDK would reconnect without a pause.
+                min_retry_ms = 100
+                retry = None if event.retry is None else max(event.retry, min_retry_ms)
                 yield encode_event(raw, event_id=event.id, retry=retry)
 
     async def aclose(self) -> None:
@@ -623,22 +644,25 @@ class Stderr:
 
     def __init__(self, server: StdioServer) -> None:
         self._server = server
+        self._max_bytes = 8192
         self._tail = b""
 
     async def read(self, stream: asyncio.StreamReader) -> None:
-        while chunk := await stream.read(8192):
+        while chunk := await stream.read(self._max_bytes):
             self.add(chunk)
 
     def add(self, text: bytes) -> None:
-        self._tail = (self._tail + text[-8192:])[-8192:]
+        self._tail = (self._tail + text[-self._max_bytes :])[-self._max_bytes :]
 
     def summary(self) -> str:
-        """Returns ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
+        """Return ``"; it said: …"`` with the last 500 characters, without secrets. The text is empty if the server
+        wrote nothing."""
+        max_chars = 500
         text = plain_line(self._server.redact(self._tail.decode(errors="replace")))
         if not text:
             return ""
-        if len(text) > 500:
-            text = f"…{text[-500:]}"
+        if len(text) > max_chars:
+            text = f"…{text[-max_chars:]}"
         return f"; it said: {text}"
 
 
@@ -646,14 +670,15 @@ class Stderr:
 async def stdio_streams(
     server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
 ) -> AsyncIterator[ServerStreams]:
-    """Start a server. When the block ends, it and everything it started are ended, which takes three seconds at most.
-    ``on_exit`` is called with the reason if it ends before. ``max_bytes`` is in decoded bytes of content."""
+    """Start a server and yield its streams. When the block ends, the server and all processes that it started are
+    ended, which takes three seconds at most. If the server ends before, ``on_exit`` is called with the reason.
+    ``max_bytes`` is in decoded bytes of content."""
     process = await start_process(server, get_default_environment() | network_variables() | dict(server.env))
     assert process.stderr is not None
     closing = False
 
     async def report_exit() -> None:
-        # What it wrote last may not be read yet. A process that it has started may hold the pipe open.
+        # The last lines may not be read yet. The wait is short, since a child of the server may hold the pipe open.
         await asyncio.wait((reading_stderr,), timeout=0.5)
         # A server that ends because it was asked to is not lost.
         if not closing:
@@ -662,10 +687,10 @@ async def stdio_streams(
     def report_break(error: BaseException) -> None:
         on_exit(f"the connection to {server} broke: {server.redact(repr(error))}")
 
-    # Of each pair, the first is written to and the second is read.
+    # The first stream of each pair is for writing, the second one for reading.
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
-    # The streams are closed however the block ends, a second cancellation included.
+    # This closes the streams in any case, even after a second cancellation.
     with received, incoming, outgoing, waiting:
         reading_stderr = start_task(stderr.read(process.stderr), report_break)
         tasks = [
@@ -697,7 +722,7 @@ async def _read_stdout(
     stderr: Stderr,
     on_exit: Callable[[], Awaitable[None]],
 ) -> None:
-    """Lines that are not messages go to ``stderr``."""
+    """Send the messages that the server writes to ``received``. Other lines are added to ``stderr``."""
     reader = MessageReader(max_bytes)
     # The session may close its stream first.
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError), received:
@@ -708,7 +733,7 @@ async def _read_stdout(
                     await received.send(message)
                 elif isinstance(line, bytes):
                     stderr.add(line + b"\n")
-                # They may be large, and the next line may come late.
+                # Without references, a large message is freed now and not when the next line arrives.
                 del line, message
         await on_exit()
 
@@ -718,9 +743,10 @@ async def _write_stdin(
     waiting: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
-    """Write the messages. One that cannot be written is answered on ``received``."""
+    """Write the messages that are ``waiting`` to the server. If a request cannot be encoded, its error is the answer on
+    ``received``."""
     assert process.stdin is not None
-    # If the server is lost, the end of its stdout reports it.
+    # Errors of writing are ignored: if the server is lost, the reader of its stdout reports that.
     with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for message in waiting:
             try:
@@ -732,5 +758,5 @@ async def _write_stdin(
                 continue
             process.stdin.write(line)
             await process.stdin.drain()
-            # They may be large, and the next message may come late.
+            # Without references, a large message is freed now and not when the next one arrives.
             del line, message

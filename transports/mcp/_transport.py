@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.mcp")
 
-#: Methods that a view may ask of its server.
+#: Methods that a view may call at its server, with their requests.
 _RELAYED: Mapping[str, type[types.Request[Any, Any]]] = {
     "tools/call": types.CallToolRequest,
     "resources/read": types.ReadResourceRequest,
@@ -121,25 +121,25 @@ class MCPTransport(Transport):
 
     @property
     def url(self) -> str | None:
-        """``None`` if the server is a process."""
+        """Address of the server; ``None`` if the server is a process."""
         return self._server.url if isinstance(self._server, HttpServer) else None
 
     async def open(self) -> None:
         await self._reconnector.open()
 
     async def aclose(self) -> None:
-        """Ends a server that this transport started. Takes a few seconds at most."""
+        """Close the connection, and end the server if this transport started it. Takes a few seconds at most."""
         try:
             await self._reconnector.aclose()
         finally:
-            # Even if closing is cancelled.
+            # This must happen even if closing is cancelled.
             self._questions.close()
             self._events.put_nowait(None)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """A server without tools, or with an unreadable list, has no capabilities."""
+        """Answer a request of the session. A server without tools, or with an unreadable list, has no capabilities."""
         payload: Any = message.payload
         try:
             async with asyncio.timeout(timeout):
@@ -198,7 +198,7 @@ class MCPTransport(Transport):
         }
 
     async def _list_capabilities(self) -> list[dict[str, object]]:
-        """List the tools that a model may see. If they cannot be listed, those of the last list are kept."""
+        """List the tools that a model may see. If the server fails to list them, the last list stays in use."""
         connection = self._reconnector.connection()
         if not connection.client.server_capabilities.tools:
             return []
@@ -210,11 +210,13 @@ class MCPTransport(Transport):
 
         tools = [tool for tool in self._tools.values() if is_visible(tool, "model")]
         # Describing a tool takes up to a tenth of a millisecond, so many are described off the event loop.
-        if len(tools) > 500:
+        max_on_loop = 500
+        if len(tools) > max_on_loop:
             return await in_thread(lambda: [to_capability(tool) for tool in tools])
         return [to_capability(tool) for tool in tools]
 
     async def _call_tool(self, message: Message) -> Message:
+        """Call a tool of the server, and return the reply for the session. An error of the server becomes an answer."""
         payload: Any = message.payload
         connection = self._reconnector.connection()
         name = payload["capability"]
@@ -249,13 +251,13 @@ class MCPTransport(Transport):
     async def _send_cancellable(
         self, connection: Connection, request: types.CallToolRequest, call_id: str
     ) -> dict[str, Any] | None:
-        """Returns ``None`` if ``capabilities/cancel`` has cancelled the call."""
+        """Send a call, and return its result, or ``None`` if ``capabilities/cancel`` has cancelled the call."""
         sending = asyncio.ensure_future(send_request(connection, request, partial(self._report_progress, call_id)))
         self._pending[call_id] = sending
         try:
             return await sending
         except asyncio.CancelledError:
-            # Either way, the SDK notifies the server.
+            # Either the caller itself was cancelled, or only the request. The SDK notifies the server in both cases.
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
@@ -264,7 +266,7 @@ class MCPTransport(Transport):
             del self._pending[call_id]
 
     async def _server_call(self, name: str, arguments: Mapping[str, object], result: dict[str, Any]) -> ServerCall:
-        """Remembers the resources that the result offers to views."""
+        """Return the call as MCP's JSON, for a view, and remember the resources that its result offers to views."""
         result_json: Mapping[str, object] = await in_thread_if_large(as_json, result)
         self._offered.add_links(result_json)
         listed_tool = _as_listed(self._tools[name]) if name in self._tools else {"name": name}
@@ -280,11 +282,12 @@ class MCPTransport(Transport):
 
     @property
     def tools(self) -> Mapping[str, Mapping[str, object]]:
-        """As the server lists them, by name, also those for views only."""
+        """Tools by name, as the server lists them. Tools that only views may call are included."""
         return {name: _as_listed(tool) for name, tool in self._tools.items()}
 
     async def _listed_view(self, uri: str, read: Mapping[str, object]) -> Mapping[str, object] | None:
-        """Returns ``None`` if the view's document (``read``) declares its settings itself."""
+        """Return the entry for a view in the server's list of resources. Return ``None`` if it is not listed, or if the
+        view's document, which ``read`` is, declares its settings itself."""
         match read.get("contents"):
             case [{"_meta": {"ui": _}}, *_]:
                 return None
@@ -293,8 +296,8 @@ class MCPTransport(Transport):
         return await self._offered.entry(uri)
 
     async def _relay(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
-        """Raises :class:`~transports.errors.CapabilityError` for what is not for views or not offered, and for a
-        refusal."""
+        """Pass a request of a view on to the server, and return the result. Raises
+        :class:`~transports.errors.CapabilityError` if views may not make this request, and if the server refuses it."""
         await self._require_allowed(method, params)
         request = _validated_request(method, params)
 
@@ -306,6 +309,7 @@ class MCPTransport(Transport):
         return result_json
 
     async def _require_allowed(self, method: str, params: Mapping[str, object]) -> None:
+        """Refuse a request that views may not make: another method, a tool not for views, a resource not offered."""
         if method not in _RELAYED:
             raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": types.METHOD_NOT_FOUND})
 
@@ -346,7 +350,8 @@ class MCPTransport(Transport):
         return resource
 
     async def _subscribe(self, uri: str) -> None:
-        """Raises :class:`~transports.errors.UsageError` (``NOT_SUPPORTED``) if the server reports no changes."""
+        """Receive changes of a resource. Raises :class:`~transports.errors.UsageError` (``NOT_SUPPORTED``) if the
+        server does not report changes."""
         connection = self._reconnector.connection()
         resources = connection.client.server_capabilities.resources
         if resources is None or not (resources.subscribe or connection.is_modern):
@@ -402,7 +407,8 @@ def _warn_if_repaired(method: str, result: dict[str, Any]) -> None:
 
 
 def _with_unknown_tool(answer: dict[str, object]) -> dict[str, object]:
-    """Set ABP's code: MCP has none for an unknown tool, and servers use INVALID_PARAMS or an error in the result."""
+    """Give the error of an answer ABP's code for an unknown tool. MCP has no such code: servers use INVALID_PARAMS, or
+    an error in the result."""
     error = answer.get("error")
     if not isinstance(error, dict):
         return answer
@@ -410,6 +416,7 @@ def _with_unknown_tool(answer: dict[str, object]) -> dict[str, object]:
 
 
 def _read_result(tool: types.Tool | None, result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
+    """Return the answer for the session, and the warnings about the result."""
     output_schema = tool.output_schema if tool is not None else None
     return to_answer(result), result_warnings(result, output_schema)
 
@@ -419,7 +426,8 @@ def _invalid_params(text: str) -> CapabilityError:
 
 
 class OfferedResources:
-    """Resources of the server's lists, and links in its results. The lists are read for an unknown address."""
+    """Resources that the server offers to views: those in its lists, and links in results. The lists are read when a
+    view asks for an address that is not remembered."""
 
     def __init__(self, list_page: ListPage) -> None:
         self._list_page = list_page
@@ -437,6 +445,7 @@ class OfferedResources:
             raise _invalid_params(f"the server does not offer the resource {str(uri)[:200]!r}")
 
     async def entry(self, uri: str) -> Mapping[str, object] | None:
+        """Return the entry of a resource in the server's list, or ``None`` if the list lacks it."""
         async for entry in self._list_entries("resources/list", "resources"):
             if entry.get("uri") == uri:
                 return entry

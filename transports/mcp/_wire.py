@@ -1,7 +1,7 @@
 """Translation between MCP and ABP.
 
 Lines of a stdio server become messages of the SDK (MCP "Transports": one JSON-RPC message a line), with long base64
-kept out of the SDK. Tools become capabilities, results answers, and questions of the server elicitations.
+kept out of the SDK. Tools become capabilities, results become answers, and a server's questions become elicitations.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from ._stdio import MessageEnds, ends_of_message
 
 logger = logging.getLogger("transports.mcp")
 
-#: Member of a result in which half of a pair of surrogates was replaced.
+#: Member that marks a result in which half of a pair of surrogates was replaced.
 REPAIRED = "abp-transports/repaired"
-#: The warning about it.
+#: The warning about such a result.
 HALF_PAIR = "half of a surrogate pair became U+FFFD"
-#: Codes of errors for answers that arrived but could not be read, and for a server that is busy. Servers do not send
-#: them.
+#: Codes of errors that the kit itself makes: for answers that arrived but could not be read, and for a server that is
+#: busy. Servers do not use these codes.
 OVER_LIMIT, UNREADABLE, TOO_MANY, BUSY = -48001, -48002, -48003, -48004
 #: The SDK's message when an HTTP server has forgotten the session.
 SESSION_EXPIRED = "Session terminated"
@@ -58,7 +58,7 @@ BROKEN = "the connection broke before the answer was whole"
 BREAKS = (BROKEN, "SSE stream ")
 _CONTENT_KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
 _ANSWER_START = re.compile(rb'\{\s*"(?:jsonrpc|id|result|error)"\s*:')
-#: Characters of the URL-safe alphabet and of data: URLs. Such text is left to the general decoder.
+#: Characters of the URL-safe alphabet and of data: URLs. A text with one of them is not passed on as base64 unread.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 
 
@@ -72,7 +72,7 @@ class Limits:
     headed_tools: int = 200
     #: Levels of a schema. pydantic can write 255, and a schema is inside other levels.
     schema_depth: int = 200
-    #: Pages of a list. That of a faulty server may never end.
+    #: Pages of a list. The list of a faulty server may never end.
     pages: int = 100
     #: Rounds of questions before an answer (protocol 2026-07-28).
     rounds: int = 20
@@ -91,7 +91,7 @@ LIMITS = Limits()
 
 
 class Base64Run(str):
-    """An empty text for the SDK, with a view of the received bytes."""
+    """Stands for a long base64 text in a message. The SDK sees an empty text; ``view`` is the base64 as received."""
 
     __slots__ = ("view",)
     view: memoryview
@@ -104,6 +104,7 @@ class Base64Run(str):
 
 
 def max_message_bytes(max_bytes: int) -> int:
+    """Return the limit for a whole message whose content may have ``max_bytes`` when it is decoded."""
     # Base64 is a third longer; 1 MiB is for the rest of the message.
     return max_bytes * 4 // 3 + (1 << 20)
 
@@ -114,7 +115,8 @@ class MessageReader:
         self._has_warned = False
 
     async def parse(self, line: bytes | MessageEnds) -> SessionMessage | None:
-        """Returns the error of the request that an unreadable message answers; ``None`` if that is unknown."""
+        """Parse a line of a server. An unreadable line becomes an error that answers its request. Return ``None`` if
+        that request is unknown."""
         if isinstance(line, MessageEnds):
             return self._over_limit(line)
         try:
@@ -137,16 +139,16 @@ class MessageReader:
 
 
 def _parse_line(line: bytes) -> types.JSONRPCMessage:
-    """Parse a line, in which words may come before an answer: npx sets the title of a terminal on stdout."""
+    """Parse a line. Words may come before an answer: npx writes the title of the terminal to stdout."""
     try:
         return parse_message(line)
     except (ProtocolError, ValidationError):
-        max_words = 4096
-        start = _ANSWER_START.search(line, 0, max_words)
+        max_bytes_before = 4096
+        start = _ANSWER_START.search(line, 0, max_bytes_before)
         if line.startswith(b"{") or start is None:
             raise
         message = parse_message(line[start.start() :])
-        # What a log quotes may be a request, which must not be answered.
+        # A request after words may be a quotation in a log, so it must not be answered.
         if isinstance(message, types.JSONRPCRequest | types.JSONRPCNotification):
             raise
         return message
@@ -154,18 +156,20 @@ def _parse_line(line: bytes) -> types.JSONRPCMessage:
 
 def first_fault(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))
+    path = ".".join(map(str, first["loc"]))
     if first["type"] == "missing":
-        return f"{place} is missing"
-    return f"{place}: {first['msg']}"
+        return f"{path} is missing"
+    return f"{path}: {first['msg']}"
 
 
 def unreadable_answer(line: bytes, reason: Exception, request_id: int | None = None) -> types.JSONRPCError | None:
-    """Returns ``None`` if the request is unknown. ``request_id`` is known for a message over HTTP."""
+    """Make the error for a request whose answer cannot be read. Over HTTP ``request_id`` is known; otherwise the id is
+    looked for in the ``line``. Return ``None`` if the request is unknown."""
     return _error_of_answered_request(ends_of_message(line), *unreadable(reason), request_id)
 
 
 def unreadable(reason: Exception) -> tuple[int, str]:
+    """Return the code and the message of the error for an answer that cannot be read."""
     has_too_many_values = isinstance(reason, ProtocolError) and reason.code == TooLarge.code
     code = TOO_MANY if has_too_many_values else UNREADABLE
     return code, f"the server sent an answer that cannot be read: {_reading_problem(reason)}"
@@ -180,12 +184,15 @@ def _reading_problem(error: Exception) -> str:
 def _error_of_answered_request(
     ends: MessageEnds, code: int, message: str, request_id: int | None = None
 ) -> types.JSONRPCError | None:
+    """Make an error for the request that a message answers. Return ``None`` if it answers none, or an unknown one."""
     if ends.has_method:
         return None
-    # The SDK numbers its requests.
+    # The ids of the SDK's requests are numbers.
     if request_id is None and ends.identity.isdigit():
         request_id = int(ends.identity)
-    return None if request_id is None else error_of_request(request_id, code, message)
+    if request_id is None:
+        return None
+    return error_of_request(request_id, code, message)
 
 
 def error_of_request(request_id: types.RequestId, code: int, message: str) -> types.JSONRPCError:
@@ -229,18 +236,21 @@ def _repair_error(error: object) -> dict[str, object]:
 
 
 def _answer_among(messages: object, request_id: int) -> object:
-    """Servers of protocol 2025-03-26 may answer with a list. An error without an id is about this request, too."""
+    """Return the answer to a request. Servers of protocol 2025-03-26 may answer with a list of messages. An error
+    without an id gets the id of this request, since it is the answer to its POST."""
     answer = messages
-    if isinstance(messages, list):
-        own_answers = [message for message in messages if isinstance(message, dict) and message.get("id") == request_id]
-        answer = own_answers[0] if own_answers else messages
+    for message in items_of(messages):
+        if isinstance(message, dict) and message.get("id") == request_id:
+            answer = message
+            break
     if isinstance(answer, dict) and "error" in answer and answer.get("id") is None:
         return {**answer, "id": request_id}
     return answer
 
 
 def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMessage:
-    """Long base64 becomes a :class:`Base64Run`. ``request_id`` is known for a message over HTTP.
+    """Parse a message of a server. Long base64 in a result becomes a :class:`Base64Run`. ``request_id`` is the request
+    that the message answers, if that is known, as over HTTP.
 
     Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message."""
     is_repaired = False
@@ -256,8 +266,8 @@ def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMe
     if request_id is not None:
         tree = _answer_among(tree, request_id)
     if isinstance(tree, dict) and "method" in tree:
-        # The SDK reads requests itself. Only results are kept away from it.
-        _replace_runs(tree, lambda _, __, run: decode_run(run.view))
+        # The SDK reads a request itself, so it gets the texts. Only results are kept away from the SDK.
+        _replace_runs(tree, lambda node, key, run: decode_run(run.view))
     message = types.jsonrpc_message_adapter.validate_python(_repair_envelope(tree), by_name=False)
     if is_repaired and isinstance(message, types.JSONRPCResponse):
         message.result[REPAIRED] = True
@@ -265,7 +275,7 @@ def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMe
 
 
 def with_content(tree: object) -> Any:
-    """Replaces base64 runs in place: by content where a block declares it, elsewhere by text."""
+    """Replace base64 runs in place: by content where a block says that it is base64, and elsewhere by text."""
     _replace_runs(tree, _text_or_content)
     return tree
 
@@ -278,6 +288,7 @@ def _replace_runs(tree: object, replacement: Callable[[Mapping[str, object], str
 
 
 def parse_json_text(text: str) -> object:
+    """Parse JSON in a text block, with content in place of long base64. Raises ``ProtocolError``."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -290,9 +301,11 @@ def _keep_run(_: object, __: str, run: memoryview) -> Base64Run:
 
 
 def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> object:
+    """Return the content for a run under ``key`` of the object ``node``, or its text if the object declares none."""
     is_typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
     is_declared = key == "content" and declares_base64(node.get("mimeType"), node.get("encoding"))
-    if (is_typed or is_declared) and _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None:
+    is_plain_base64 = _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None
+    if (is_typed or is_declared) and is_plain_base64:
         return BinaryData(Encoded(run.view, "base64"))
     return decode_run(run.view)
 
@@ -302,7 +315,7 @@ def encode_message(message: types.JSONRPCMessage) -> bytes:
 
 
 def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | None:
-    """Returns ``None`` if the message is not a request."""
+    """Log that a message cannot be sent. Return the error that answers it, or ``None`` if it is not a request."""
     problem = f"the request cannot be sent ({type(error).__name__}): {str(error)[:200]}"
     logger.warning("%s", problem)
     if not isinstance(message.message, types.JSONRPCRequest):
@@ -311,7 +324,8 @@ def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | 
 
 
 def to_capability(tool: types.Tool) -> dict[str, object]:
-    """Describe a tool, without ``additionalProperties`` of its output: the answer may also hold content blocks."""
+    """Describe a tool as a capability. The output schema loses ``additionalProperties``: an answer may also hold
+    content blocks."""
     capability: dict[str, object] = {
         "name": tool.name,
         "title": tool.title,
@@ -331,7 +345,7 @@ def to_capability(tool: types.Tool) -> dict[str, object]:
 
 
 def view_of(tool: types.Tool) -> str | None:
-    """Reads also the keys of earlier hosts."""
+    """Return the address of a tool's view, or ``None`` without a view. Keys of earlier hosts are read, too."""
     meta: Mapping[str, Any] = tool.meta or {}
     addresses = [meta.get("ui/resourceUri"), meta.get("openai/outputTemplate")]
     if isinstance(meta.get("ui"), Mapping):
@@ -343,7 +357,7 @@ def view_of(tool: types.Tool) -> str | None:
 
 
 def is_visible(tool: types.Tool, to: Literal["model", "app"]) -> bool:
-    """Whether agents (``model``) or views (``app``) may call a tool: both, unless it says otherwise."""
+    """Whether agents (``model``) or views (``app``) may call a tool. Without ``visibility``, both may call it."""
     match tool.meta:
         case {"ui": {"visibility": list(visibility)}}:
             return to in visibility
@@ -363,9 +377,10 @@ def as_json(tree: object) -> Any:
 
 
 def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:
-    """Reads files, so call it in a thread. Content is a bare text where the schema declares a string."""
-    arguments: dict[Place, object] = {item.path: _to_argument(item, schema) for item in content}
-    return replace_values(dict(params), arguments)
+    """Put content into the parameters of a call: as base64 text where the schema declares a string, elsewhere as an
+    object of ABP. This reads files, so call it in a thread."""
+    values: dict[Place, object] = {item.path: _to_argument(item, schema) for item in content}
+    return replace_values(dict(params), values)
 
 
 def _to_argument(item: Found, schema: Mapping[str, object]) -> object:
@@ -396,10 +411,9 @@ def _declares_string(schema: Mapping[str, object], path: Place) -> bool:
 
 
 def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
-    """Convert a tool's result. ``data`` is the structured content, with the content blocks under ``content``, except
-    those that it repeats (MCP "Structured Content"). If it has a field of that name too, or is not an object (protocol
-    2026-07-28), both are kept side by side. A failed tool's content other than text is the ``data`` beside its error.
-    Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list."""
+    """Convert a tool's result into an answer of ABP. :func:`_merge_blocks` says what its ``data`` are. For a failed
+    tool the answer has the error, and content other than text as ``data``. Raises
+    :class:`~transports.errors.ProtocolError` if the blocks are not a list."""
     blocks = result.get("content") or []
     structured = result.get("structuredContent")
     if not isinstance(blocks, list):
@@ -415,6 +429,9 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _merge_blocks(structured: object, blocks: list[Any]) -> object:
+    """Return the structured content with the blocks under ``content``. Blocks that only repeat the structured content
+    are left out (MCP "Structured Content"). If it has a field ``content`` itself, or is not an object (protocol
+    2026-07-28), both are kept side by side."""
     if structured is None:
         return {"content": blocks}
     if isinstance(structured, dict) and structured.get("content") == blocks:
@@ -429,7 +446,7 @@ def _merge_blocks(structured: object, blocks: list[Any]) -> object:
 
 
 def is_error(result: Mapping[str, object]) -> bool:
-    """Servers also write the flag as a text or a number."""
+    """Whether the tool has failed. Some servers write the flag as a text or a number."""
     flag = result.get("isError")
     if isinstance(flag, str):
         return flag.lower() in ("true", "1")
@@ -446,12 +463,10 @@ def _blocks_without_text(blocks: Sequence[Any]) -> list[Any]:
 
 def _repeats_structured(block: object, structured: object) -> bool:
     """Whether a block repeats the structured content, or a plain value that some SDKs wrap as ``{"result": …}``."""
-    match block:
-        case {"type": "text", "text": str(text)}:
-            pass
-        case _:
-            return False
+    if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
+        return False
 
+    text = block["text"]
     values = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         values += structured.values()
@@ -477,6 +492,7 @@ _REQUIRED_MEMBERS: Mapping[str, tuple[tuple[str, type], ...]] = {
 
 
 def result_warnings(result: Mapping[str, object], output_schema: object) -> list[str]:
+    """Return where a result is not as MCP or the tool's ``output_schema`` asks."""
     warnings = _block_warnings(result.get("content"))
     if not isinstance(output_schema, Mapping) or not output_schema or is_error(result):
         return warnings
@@ -500,6 +516,7 @@ def _block_warnings(blocks: object) -> list[str]:
 
 
 def _block_fault(block: object) -> str:
+    """Say why a block is not valid; the text is empty for a valid block."""
     if not isinstance(block, dict):
         return f"not a block but {type(block).__name__}"
     kind = block.get("type")
@@ -520,7 +537,7 @@ def _block_fault(block: object) -> str:
 
 
 def _tool_error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
-    """A structured error in ABP's form is returned unchanged."""
+    """Return the error of a failed tool. A structured error that has ABP's form is returned unchanged."""
     if isinstance(structured, dict):
         abp_error = structured.get("error")
         if isinstance(abp_error, dict) and isinstance(abp_error.get("code"), str):
@@ -539,6 +556,7 @@ def _tool_error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
 
 
 def _structured_message(structured: object) -> str:
+    """Find the message in the structured content of a failed tool. It is empty without such content."""
     match structured:
         case str(message):
             return message
@@ -554,7 +572,7 @@ def _structured_message(structured: object) -> str:
 
 
 def error_answer(error: CapabilityError) -> dict[str, object]:
-    """``retryAfter`` is in milliseconds."""
+    """Make the answer for a failed call. Its ``retryAfter`` is in milliseconds."""
     info: dict[str, object] = {
         "code": error.code,
         "message": error.message,
@@ -570,7 +588,8 @@ def error_answer(error: CapabilityError) -> dict[str, object]:
 
 
 def to_elicitation(params: types.ElicitRequestParams) -> ElicitationRequest:
-    """Make a question; a form without fields, or an address to visit, becomes a confirmation (docs/protocol.md 5.2)."""
+    """Make an elicitation of a server's question. A form without fields, and an address to visit, become a confirmation
+    (docs/protocol.md 5.2)."""
     if isinstance(params, types.ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
     if not _form_fields(params):
@@ -587,11 +606,12 @@ def _form_fields(params: types.ElicitRequestFormParams) -> Mapping[str, object]:
 
 
 def _form_defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
-    """Returns ``None`` also if a default is ``True``: MCP does not mark destructive actions, so a person must agree."""
+    """Return the default answer to a form, or ``None`` if a person must answer: a required field has no default, or a
+    default is ``True``, which may agree to a destructive action, as MCP does not mark these."""
     defaults = {
-        name: field["default"]
-        for name, field in schema.get("properties", {}).items()
-        if isinstance(field, Mapping) and "default" in field
+        name: field_schema["default"]
+        for name, field_schema in schema.get("properties", {}).items()
+        if isinstance(field_schema, Mapping) and "default" in field_schema
     }
     is_complete = set(schema.get("required", ())) <= set(defaults)
     agrees_to_something = any(value is True for value in defaults.values())
@@ -601,6 +621,7 @@ def _form_defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
 
 
 def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any]) -> types.ElicitResult:
+    """Convert the session's answer to a question. ``params`` are the parameters of the question."""
     declined = types.ElicitResult(action="decline")
     if not answer.get("success"):
         return declined
@@ -615,7 +636,7 @@ def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any
 
 
 def _form_result(fields: Mapping[str, object], values: Any) -> types.ElicitResult:
-    """Make the answer to a form. One with one field accepts a value without the field's name."""
+    """Make the answer to a form. For a form with a single field, ``values`` may be the bare value of that field."""
     declined = types.ElicitResult(action="decline")
     if not isinstance(values, Mapping):
         if len(fields) != 1:
@@ -643,6 +664,8 @@ def to_sampling_result(answer: Mapping[str, Any]) -> types.CreateMessageResult |
 
 
 class Questions:
+    """Questions of the server. Each is emitted as an elicitation, and waits until :meth:`answer` gets its answer."""
+
     def __init__(self, emit: Callable[[Message], None]) -> None:
         self._emit = emit
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
@@ -670,10 +693,10 @@ class Questions:
             del self._pending[key]
 
     def answer(self, message: Message) -> None:
-        answer = self._pending.get(message.id or "")
-        if answer is not None and not answer.done() and isinstance(message.payload, Mapping):
-            answer.set_result(message.payload)
+        waiting = self._pending.get(message.id or "")
+        if waiting is not None and not waiting.done() and isinstance(message.payload, Mapping):
+            waiting.set_result(message.payload)
 
     def close(self) -> None:
-        for answer in self._pending.values():
-            answer.cancel()
+        for waiting in self._pending.values():
+            waiting.cancel()

@@ -1,4 +1,4 @@
-"""Why a view shows nothing: a look at its document, and the reports of the browser about its policy and scripts."""
+"""Finds out why a view shows nothing, from its document and from the browser's reports about policy and scripts."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ _LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
 
 
 class WhyBlank(NamedTuple):
+    """Why a view is blank, and what its author can do; ``remedy`` is empty if that is unknown."""
+
     reason: str
     remedy: str = ""
 
@@ -44,14 +46,14 @@ class Diagnosis:
         self._csp = csp
         self._address = address
         self._tasks = tasks
-        #: What the policy and the sandbox of the view forbid, and errors of its scripts.
+        #: Reports of what the view's policy forbids.
         self.violations: list[str] = []
-        #: Refused strings of JavaScript. A view may catch the exception: a library such as zod only asks so.
+        #: Reports of refused `eval`. These need not be faults: a library such as zod only tests whether it is allowed.
         self._refused_strings: list[str] = []
         self.sandbox_refusals: list[str] = []
         self.script_errors: list[str] = []
-        #: Parts of the view that could not be fetched. Without some a script may never begin: those that were not
-        #: reached, and scripts that were answered with an error.
+        #: Parts of the view that could not be fetched. Two kinds of them may stop the view's scripts: what a script
+        #: could not reach, and scripts that were answered with an error.
         self.load_failures: list[str] = []
         self.missing_inputs: list[str] = []
         self.refused_scripts: list[str] = []
@@ -66,7 +68,7 @@ class Diagnosis:
 
     def _on_load_failure(self, request: Request) -> None:
         reason = request.failure or "it failed"
-        # Not the network, but the policy, or a document that is being left.
+        # These are no faults of the network: the policy forbade the request, or the document is being left.
         if reason in ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP"):
             return
         failure = f"{request.resource_type} {redact_url(request.url)} did not load: {reason}"
@@ -77,7 +79,7 @@ class Diagnosis:
 
     def _on_response(self, response: Response) -> None:
         request = response.request
-        # A script can handle an error that its own ``fetch`` is answered with.
+        # A script can handle an error in the answer to its own `fetch`, so only parts of the document are reported.
         if request.resource_type not in ("script", "stylesheet", "image", "font", "media"):
             return
         is_script = request.resource_type == "script"
@@ -98,7 +100,8 @@ class Diagnosis:
             _add_report(self.refused_scripts, failure)
 
     async def watch_policy(self, page: Page, frame: Frame, stack: AsyncExitStack) -> None:
-        """Listen to violations, in Chromium to a log for the policy alone, so the view's own console costs nothing."""
+        """Listen to violations of the policy. Chromium has a log for these; in other browsers, all messages of the
+        console are read."""
         try:
             log = await page.context.new_cdp_session(frame)
         except PlaywrightError:
@@ -123,7 +126,7 @@ class Diagnosis:
             self._add_refusal(str(params["entry"].get("text", "")))
 
     def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
-        """Report refused code, whose exceptions are not in the log, and may be caught by the view."""
+        """Note code that the policy refused. The log does not have it, and the view may catch the exception."""
         details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
         directive = details.get("violatedDirective")
         violation = f"violates the following Content Security Policy directive: {directive}"
@@ -134,6 +137,7 @@ class Diagnosis:
             _add_report(self._refused_strings, f"Evaluating a string as JavaScript {violation}")
 
     def _add_refusal(self, text: str) -> None:
+        """Sort a message of the browser: a violation of the policy, a refusal of the sandbox, or something else."""
         if _VIOLATION.search(text):
             _add_report(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
         elif "sandboxed" in text:
@@ -151,14 +155,16 @@ class Diagnosis:
             spawn(self._add_line_to_error(frames[0], text[:500]), self._tasks)
 
     async def _add_line_to_error(self, frame: Frame, error: str) -> None:
-        """Add the line to an error of the syntax, which has no stack."""
+        """Add the line to the report of a syntax error. Such an error has no stack, from which the line could be
+        read."""
         line = (await syntax_errors(frame)).get(error)
         if line is not None and error in self.script_errors:
             self.script_errors[self.script_errors.index(error)] = f"{error} (line {line})"
 
     @property
     def why_blank(self) -> WhyBlank:
-        """Return the likeliest reason: a refused script, then a missing handshake, then what only leaves a gap."""
+        """The likeliest reason why the view is blank: a script that could not run, then a missing handshake, then parts
+        that only leave a gap."""
         for violation in self.violations:
             directive, _ = _blocked_by(violation)
             if directive.startswith(("script-src", "connect-src", "default-src")):
@@ -202,6 +208,7 @@ class Diagnosis:
 
 
 def _blocked_by(violation: str) -> tuple[str, str]:
+    """Return the directive that forbids something, and the address that it forbids. Both may be empty."""
     report = _VIOLATION.search(violation)
     if report is None:
         return "", ""
@@ -209,8 +216,10 @@ def _blocked_by(violation: str) -> tuple[str, str]:
 
 
 def _add_report(reports: list[str], text: str) -> None:
-    if len(reports) < 100:
-        reports.append(text[:500])
+    max_reports = 100
+    max_chars = 500
+    if len(reports) < max_reports:
+        reports.append(text[:max_chars])
 
 
 #: Seconds after which a page that does not answer is given up.
@@ -246,10 +255,10 @@ _LOOK = """async ({ quiet, longest }) => {
 
 
 async def is_blank(frame: Frame) -> bool:
-    """A blank document has no text, picture, control or border.
+    """Whether a document shows no text, picture, control or border.
 
-    Waits until the document has not changed or moved for 0.3 s, three seconds at most. One that cannot be looked at,
-    since its script never ends or it has gone, counts as blank."""
+    This waits until the document has not changed or moved for 0.3 s, three seconds at most. A document that cannot be
+    examined, because its script never ends or because it has gone, counts as blank."""
     with contextlib.suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(3.0 + _GRACE):
             return await frame.evaluate(_LOOK, {"quiet": 300, "longest": 3000}) is not True
@@ -257,7 +266,8 @@ async def is_blank(frame: Frame) -> bool:
 
 
 async def syntax_errors(frame: Frame) -> dict[str, int]:
-    """Returns lines, from 1, by error. Only Chromium knows them, and Playwright does not pass them on."""
+    """Return the line, counted from 1, of each error in the document's scripts. Only Chromium reports these lines, and
+    Playwright does not pass them on."""
     line_of_error: dict[str, int] = {}
 
     def add_line(event: Any) -> None:
@@ -269,7 +279,7 @@ async def syntax_errors(frame: Frame) -> dict[str, int]:
         async with asyncio.timeout(_GRACE):
             session = await frame.page.context.new_cdp_session(frame)
             session.on("Runtime.exceptionThrown", add_line)
-            # Enabling it repeats what was thrown before.
+            # When this is enabled, Chromium repeats the earlier exceptions.
             await session.send("Runtime.enable")
             await session.detach()
     return line_of_error

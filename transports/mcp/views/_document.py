@@ -15,8 +15,8 @@ from ...errors import ProtocolError
 from .._connection import VIEW_TYPE
 
 CspMode: TypeAlias = Literal["declared", "spec", "loose"]
-"""Policy of a view's document: as its server declares it, the one of the specification for views that declare nothing,
-or one that forbids nothing but other origins' frames."""
+"""Policy of a view's document: ``declared`` by its server, the one of the specification (``spec``) for views that
+declare nothing, or a ``loose`` one that forbids hardly anything."""
 
 #: A declared source: an origin or a host, which may begin with ``*.``, or content of the view itself. It holds nothing
 #: that ends its directive. ``*`` and the scheme of a network name no domain.
@@ -71,7 +71,8 @@ class ViewDocument:
     warnings: Sequence[str] = ()
 
     def policy(self, mode: CspMode, granted: Mapping[str, Sequence[str]] | None = None) -> str:
-        """``granted`` are further sources, which a host allows to all views."""
+        """Write the Content-Security-Policy of this document. ``granted`` are sources that a host allows to all
+        views."""
         if mode == "loose":
             return "frame-ancestors *"
         declared_sources = self.csp if mode == "declared" else None
@@ -94,7 +95,8 @@ class ViewDocument:
 
 
 def _allowlist(policy: str) -> str:
-    """Write the header for what a policy does not cover in Chromium: WebRTC, DNS prefetches and preconnects."""
+    """Write the header Connection-Allowlist, which restricts what the policy does not cover in Chromium: WebRTC, DNS
+    prefetches and preconnects."""
     # A dict as an ordered set.
     hosts: dict[str, None] = {}
     for directive in policy.split(";"):
@@ -112,18 +114,20 @@ def _allowlist(policy: str) -> str:
 
 
 def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, str]]:
+    """Yield the directives of a policy with their sources. ``csp`` are the declared sources, if there are any."""
     if csp is None:
         for directive in _RESTRICTIVE.split("; "):
             name, _, sources = directive.partition(" ")
             yield name, sources
         return
-    for name, (always, kind) in _DECLARED.items():
-        sources = " ".join((*always.split(), *csp.get(kind, ())))
+    for name, (fixed_sources, kind) in _DECLARED.items():
+        sources = " ".join((*fixed_sources.split(), *csp.get(kind, ())))
         yield name, sources or _DEFAULTS[name]
 
 
 def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, object] | None = None) -> ViewDocument:
-    """``listed`` is the entry of the server's list, for a document that declares nothing.
+    """Read the document of a view from the ``result`` of reading its resource. ``listed`` is the resource's entry in
+    the server's list, whose settings apply if the document declares none.
 
     Raises :class:`~transports.errors.ProtocolError`, also for a document of more than 8 MiB."""
     match result.get("contents"):
@@ -174,7 +178,8 @@ def _html_of(content: Mapping[str, object], uri: str) -> str:
 
 
 def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] | None:
-    """Read the declared sources. Other texts are left out: they could end their directive and begin another."""
+    """Read the declared sources by their kind. Texts that are not sources are left out: they could end their directive
+    and begin another one. ``warnings`` gets a text for what is left out."""
     if declared is None:
         return None
     if not isinstance(declared, Mapping):
@@ -209,6 +214,7 @@ def _sort_domains(domains: Sequence[Any]) -> tuple[list[str], list[str]]:
 
 
 def policy_remedy(directive: str, address: str) -> str:
+    """Say what a view's author can do if ``directive`` forbids ``address``."""
     _, kind = _DECLARED.get(directive.removesuffix("-elem").removesuffix("-attr"), ("", ""))
     origin = _ORIGIN.match(address)
     if not kind or origin is None:
@@ -220,6 +226,7 @@ def policy_remedy(directive: str, address: str) -> str:
 
 
 def _why_refused(domain: object) -> str:
+    """Say why a view may not declare this domain. The text is empty for an allowed domain."""
     source = _SOURCE.fullmatch(domain) if isinstance(domain, str) else None
     if source is None:
         return "it is not an origin"
@@ -229,7 +236,7 @@ def _why_refused(domain: object) -> str:
 
 
 def _is_this_machine(host: str) -> bool:
-    """A wildcard may include this machine. Names are not looked up."""
+    """Whether a declared host may be this machine, as a wildcard may. Names are not looked up."""
     name = host.removeprefix("*.")
     if name == "localhost" or name.endswith(".localhost"):
         return True

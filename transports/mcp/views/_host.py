@@ -53,11 +53,11 @@ class HostLimits(_Data, frozen=True):
 
 
 class HostProfile(_Data, frozen=True):
-    """What a host offers to views. ``name`` and ``version`` are what it calls itself. ``capabilities`` are
-    ``hostCapabilities``, word for word: a request that has none there is refused. ``csp_sources`` maps directives to
-    sources that it adds to the policy of each view. ``app_tools`` says whether it calls the tools of views, ``openai``
-    whether they have ``window.openai``. ``styles`` maps CSS variables to values. ``unknown`` names facts that have no
-    source."""
+    """What a host offers to views. ``name`` and ``version`` are what the host calls itself. ``capabilities`` are its
+    ``hostCapabilities``, word for word: a request whose capability is missing is refused. ``csp_sources`` maps
+    directives to sources that the host adds to the policy of each view. ``app_tools`` says whether the host calls the
+    tools of views, ``openai`` whether its views have ``window.openai``. ``styles`` maps CSS variables to values.
+    ``unknown`` names facts that have no source."""
 
     name: str
     sources: Annotated[Sequence[Source], msgspec.Meta(min_length=1)]
@@ -75,13 +75,14 @@ class HostProfile(_Data, frozen=True):
 
 
 def host_names() -> Sequence[str]:
-    """Those that come with the kit, ``spec`` first."""
+    """Return the names of the hosts whose profiles come with the kit, ``spec`` first."""
     names = sorted(file.name.removesuffix(".toml") for file in _hosts_folder().iterdir() if file.name.endswith(".toml"))
     return ["spec", *(name for name in names if name != "spec")]
 
 
 def read_profile(host: str | Path) -> HostProfile:
-    """``host`` is a name or a file (``.toml`` or ``.json``). Raises :class:`~transports.errors.UsageError`."""
+    """Read the profile of a host. ``host`` is a name of :func:`host_names`, or a file (``.toml`` or ``.json``). Raises
+    :class:`~transports.errors.UsageError`."""
     if isinstance(host, str) and host in host_names():
         return _bundled_profile(host)
     path = Path(host)
@@ -114,12 +115,14 @@ def _decode_profile(content: bytes, suffix: str, name: str) -> HostProfile:
         raise UsageError(f"the profile {name} cannot be read: {error}") from None
     for directive, sources in profile.csp_sources.items():
         is_directive = re.fullmatch(r"[a-z]{1,20}(?:-[a-z]{1,20}){0,3}", directive)
-        if not is_directive or not all(re.fullmatch(r"[^\s;,]{1,500}", source) for source in sources):
+        are_sources = all(re.fullmatch(r"[^\s;,]{1,500}", source) for source in sources)
+        if not is_directive or not are_sources:
             raise UsageError(f"the profile {name} has no sources of a policy at csp_sources.{directive}")
     return profile
 
 
 def with_openai(html: str, properties: Mapping[str, object]) -> str:
+    """Add a script to a document that defines ``window.openai`` with these ``properties``."""
     script = (_hosts_folder() / "openai.js").read_text(encoding="utf-8")
     values = encode_json(properties).decode().replace("<", "\\u003c")
     natives = load_script("natives.js")
@@ -132,7 +135,7 @@ def with_openai(html: str, properties: Mapping[str, object]) -> str:
 
 logger = logging.getLogger("transports.views")
 
-#: Of MCP Apps.
+#: Version of the protocol MCP Apps.
 PROTOCOL_VERSION = "2026-01-26"
 RequestKind: TypeAlias = Literal[
     "open-link", "message", "model-context", "display-mode", "size", "download-file", "log"
@@ -143,7 +146,7 @@ RequestKind: TypeAlias = Literal[
 class _Limits:
     #: Values in the parameters of one message.
     values: int = 100_000
-    #: Requests of each kind that are remembered, and bytes of their parameters; of more the oldest are dropped.
+    #: Requests of each kind that are remembered, and bytes of their parameters. Above a limit the oldest are dropped.
     recorded: int = 1000
     recorded_bytes: int = 16 << 20
     warnings: int = 100
@@ -224,7 +227,8 @@ _Params: TypeAlias = (
 
 
 class _Method(NamedTuple):
-    """The ability is empty if every host has it; ``kind`` is that of a refused request in the record."""
+    """A method that a view may use. ``ability`` is the capability that a host needs for it, empty if every host has the
+    method. ``kind`` is the kind under which a refused request is recorded."""
 
     params: type[_Params] | None = None
     ability: str = ""
@@ -250,7 +254,7 @@ _OTHER_METHOD = _Method()
 
 
 class Invalid(Exception):
-    """The text says where a message is not as the specification has it."""
+    """Raised for a message that does not follow the specification. Its text says where."""
 
 
 def _read_json(text: str) -> dict[str, object]:
@@ -297,7 +301,8 @@ class _NumberedRequest:
 
 
 class _Record:
-    """A flood of one kind must not push out the others."""
+    """The remembered requests of one kind. Each kind has its own record, so that a flood of one kind does not push out
+    the others."""
 
     def __init__(self) -> None:
         self.items: deque[_NumberedRequest] = deque()
@@ -305,7 +310,8 @@ class _Record:
         self._bytes = 0
 
     def add(self, number: int, request: ViewRequest, size: int) -> None:
-        """``number`` counts the requests of all kinds, ``size`` is in bytes."""
+        """Add a request, and drop the oldest above a limit. ``number`` counts requests of all kinds, ``size`` is in
+        bytes."""
         self.items.append(_NumberedRequest(number, request, size))
         self._bytes += size
         while len(self.items) > _LIMITS.recorded or self._bytes > _LIMITS.recorded_bytes:
@@ -328,7 +334,8 @@ class ViewHandlers:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """What a view learns of its surroundings. ``locale`` is of BCP 47, ``timezone`` of IANA, ``size`` in CSS pixels."""
+    """What a view learns of its surroundings. ``locale`` is a tag of BCP 47, ``timezone`` a name of IANA, and ``size``
+    is in CSS pixels."""
 
     theme: Literal["light", "dark"] = "light"
     locale: str = "en-US"
@@ -361,6 +368,8 @@ SaveFile: TypeAlias = Callable[[BinaryData], Awaitable[None]]
 
 
 class _Refused(Exception):
+    """Raised to refuse a request of the view. ``code`` is an error code of JSON-RPC."""
+
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
@@ -370,6 +379,7 @@ class _Refused(Exception):
 
 
 def _refusal_of(error: ABPError) -> _Refused:
+    """Return the refusal for an error of the server or of the kit. An error of the server keeps its code."""
     code = error.details.get("code")
     if isinstance(error, CapabilityError) and isinstance(code, int):
         return _Refused(code, error.message)
@@ -377,8 +387,8 @@ def _refusal_of(error: ABPError) -> _Refused:
 
 
 class Host:
-    """Host of one view. ``save_file`` takes a file that the view hands out, ``discard`` content of a file that is
-    refused. ``current_call`` returns the id of the call under way."""
+    """Host of one view. ``save_file`` stores a file that the view hands out, ``discard`` frees the content of a refused
+    file. ``current_call`` returns the id of the call under way."""
 
     def __init__(
         self,
@@ -418,8 +428,8 @@ class Host:
         self._modes_of_view: Sequence[str] | None = None
 
     async def answer(self, method: str, text: str, *, is_request: bool) -> dict[str, object] | None:
-        """Answer a message of the view, whose parameters are JSON in ``text``. Returns ``result`` or ``error`` of
-        JSON-RPC; ``None`` for a notification."""
+        """Answer a message of the view, whose parameters are JSON in ``text``. Return an object with the ``result`` or
+        the ``error`` of JSON-RPC, or ``None`` for a notification."""
         try:
             params = _read_json(text)
             if not is_request:
@@ -442,6 +452,7 @@ class Host:
         return refusal.as_json() if is_request else None
 
     async def _answer_request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the result of a request. A method that is not of views is passed on to the server."""
         request = _read_params(method, params)
         if not self._supports(method):
             raise self._refuse_unsupported(method, params)
@@ -474,6 +485,7 @@ class Host:
         return not ability or ability in self._profile.capabilities
 
     def _refuse_unsupported(self, method: str, params: Mapping[str, object]) -> _Refused:
+        """Record a request that this host does not support, and return the refusal to raise."""
         _, ability, kind = _METHODS[method]
         refusal = _Refused(METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {ability}")
         if kind is not None:
@@ -483,18 +495,20 @@ class Host:
     def _on_notification(self, method: str, params: Mapping[str, object]) -> None:
         if not self._supports(method):
             return
-        match method, _read_params(method, params):
-            case "ui/notifications/initialized", _:
+        # This also raises Invalid for parameters of a wrong form.
+        _read_params(method, params)
+        match method:
+            case "ui/notifications/initialized":
                 if self.has_begun:
                     self.initialized.set()
-            case _, SizeChanged():
+            case "ui/notifications/size-changed":
                 self._record("size", params, {})
-            case _, Log():
+            case "notifications/message":
                 self._record("log", params, {})
-            # Sent by views that need no handshake.
-            case "ui/notifications/openai-used", _:
+            # Views with window.openai send this; they need no handshake.
+            case "ui/notifications/openai-used":
                 self.openai_used.set()
-            case "ui/notifications/request-teardown", _:
+            case "ui/notifications/request-teardown":
                 self.warn("the view asked to be closed")
 
     def _answer_initialize(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
@@ -512,6 +526,8 @@ class Host:
         }
 
     async def _ask_server(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the server's result for a request of the view. The host's limit of time refuses the request; its limit
+        of size only adds a warning."""
         limits = self._profile.limits
         try:
             async with asyncio.timeout(limits.call_seconds):
@@ -541,7 +557,8 @@ class Host:
     async def _save_files(
         self, contents: Sequence[Mapping[str, object]], params: Mapping[str, object]
     ) -> Mapping[str, object]:
-        """Save files of the view. If one is refused, the view learns it and the rest is dropped."""
+        """Save the files that the view hands out. If one file is refused, the view gets an error and all others that
+        are not saved yet are dropped."""
         shown_params = _without_handles(params)
         files: list[BinaryData] = []
         try:
@@ -561,6 +578,7 @@ class Host:
         return self._record("download-file", shown_params, {})
 
     async def _release_content(self, contents: Sequence[Mapping[str, object]]) -> None:
+        """Free the content that is kept in the page for these files."""
         if self._discard is None:
             return
         for item in contents:
@@ -569,6 +587,8 @@ class Host:
                     await self._discard(Handle(f"held:{handle}"))
 
     async def _read_files(self, item: object) -> list[BinaryData]:
+        """Return the files of an item of ``contents``: of a resource its content, of a link what the server has
+        there."""
         match item:
             case {"type": "resource_link", "uri": str(uri)}:
                 contents = items_of((await self._relay("resources/read", {"uri": uri})).get("contents"))
@@ -580,6 +600,7 @@ class Host:
     def _record(
         self, kind: RequestKind, params: Mapping[str, object], answer: Mapping[str, object]
     ) -> Mapping[str, object]:
+        """Remember a request with its answer, and return the answer."""
         self._request_count += 1
         request = ViewRequest(kind, params, answer, self._current_call())
         record = self._records.setdefault(kind, _Record())
@@ -588,7 +609,7 @@ class Host:
 
     @property
     def requests(self) -> Sequence[ViewRequest]:
-        """The last 1,000 of each kind, in order."""
+        """The last 1,000 requests of each kind, in the order in which the view made them."""
         numbered = [item for record in self._records.values() for item in record.items]
         numbered.sort(key=lambda item: item.number)
         return [item.request for item in numbered]
@@ -619,7 +640,8 @@ def _decision_result(is_granted: bool) -> dict[str, object]:
 
 
 async def _is_granted(handler: Callable[[Any], Decision] | None, argument: object) -> bool:
-    """Ask the handler; without one the request is granted. An exception refuses."""
+    """Ask the handler for a decision. A request without a handler is granted, and an exception of the handler
+    refuses."""
     if handler is None:
         return True
     try:
@@ -646,6 +668,8 @@ def _is_web_address(url: str) -> bool:
 
 
 def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the parameters with the size of each file in place of the handle to its content."""
+
     def with_size(item: object) -> object:
         match item:
             case {"resource": {"held": {"size": size}, **resource}, **rest}:
@@ -659,7 +683,8 @@ def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _file_of(resource: object) -> BinaryData:
-    """Raises :class:`~transports.errors.ProtocolError` without content, or if it cannot be decoded."""
+    """Return the content of a resource. Raises :class:`~transports.errors.ProtocolError` if it has no content, or if
+    the content cannot be decoded."""
     if not isinstance(resource, dict):
         raise ProtocolError("it is not a resource")
     uri = str(resource.get("uri", ""))

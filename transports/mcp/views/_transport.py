@@ -133,7 +133,7 @@ class ViewTransport(PageTransport):
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """Of the document that the view shows now, or showed last."""
+        """Diagnosis of the document that the view shows now, or showed last."""
         if self._diagnosis is None:
             raise Disconnected("the view is not open")
         return self._diagnosis
@@ -161,7 +161,7 @@ class ViewTransport(PageTransport):
         if agent is None or agent.is_lost or not is_initialized:
             return
         timeout = 2.0
-        # Many views do not know the request.
+        # Many views do not know this request, and answer it with an error.
         with contextlib.suppress(ABPError):
             await agent.invoke("ask", "ui/resource-teardown", "{}", timeout=timeout)
         # The view may send its last requests during its teardown.
@@ -177,7 +177,7 @@ class ViewTransport(PageTransport):
         assert opened_tool is not None
         self._host = host = self._new_host(opened_tool.tool)
         host_origin = f"http://abp-{secrets.token_hex(8)}.localhost"
-        # Another origin of the same site: of another site, browsers would deny the view its storage.
+        # The view has another origin of the same site. In a frame of another site, browsers would deny it its storage.
         view_origin = host_origin.replace("://", "://view.")
         self._address = f"{view_origin}/"
         self._diagnosis = diagnosis = Diagnosis(host, self._csp, self._address, self._answering)
@@ -192,7 +192,7 @@ class ViewTransport(PageTransport):
         await agent.invoke("show", self._address, view_origin, sandbox, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
 
-        # This ends before the time for opening does, whose error would not say why the view stays blank.
+        # This must end before the timeout of the opening, whose error would not say why the view stays blank.
         patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
             async with asyncio.timeout(patience):
@@ -216,12 +216,13 @@ class ViewTransport(PageTransport):
         )
 
     async def _serve_documents(self, page: Page, opened: OpenedTool, host_origin: str, view_origin: str) -> None:
+        """Let the page answer requests for the documents of the host and the view, and set its size and theme."""
         host_headers = {
             "Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; frame-src {view_origin}"
         }
         granted_sources = self._profile.csp_sources if self._csp == "declared" else None
         view_headers = opened.document.policy_headers(self._csp, granted_sources)
-        # For browsers without Connection-Allowlist.
+        # Browsers without Connection-Allowlist need a script against WebRTC.
         if self._csp != "loose":
             await page.add_init_script(NO_WEBRTC)
 
@@ -233,15 +234,16 @@ class ViewTransport(PageTransport):
             page.route(f"{view_origin}/**", _serve_document(self._view_html(opened), view_headers)),
         )
 
-    def _blank_error(self, seconds: float, diagnosis: Diagnosis, document: ViewDocument) -> NotAbpApp:
+    def _blank_error(self, blank_seconds: float, diagnosis: Diagnosis, document: ViewDocument) -> NotAbpApp:
         reason, remedy = diagnosis.why_blank
-        sentences = [f"the view {self._target} stayed blank for {format_seconds(seconds)}: {reason}"]
+        sentences = [f"the view {self._target} stayed blank for {format_seconds(blank_seconds)}: {reason}"]
         if remedy:
             sentences.append(remedy)
         sentences += document.warnings[:1]
         return NotAbpApp("; ".join(sentences))
 
     async def _send_result(self, agent: PageAgent, opened: OpenedTool) -> None:
+        """Send the view the arguments and the result of the call that it shows."""
         await agent.invoke(
             "tell",
             "ui/notifications/tool-input",
@@ -252,6 +254,7 @@ class ViewTransport(PageTransport):
         )
 
     async def _repeat_handshake(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
+        """Answer the handshake of a view that has reloaded itself. The view is lost if it does this again and again."""
         self._reloads += 1
         max_reloads = 10
         if self._reloads > max_reloads or self.frame.url != self._address:
@@ -286,6 +289,7 @@ class ViewTransport(PageTransport):
         return with_openai(opened.document.html, properties)
 
     async def _wait_for_handshake(self, host: Host) -> None:
+        """Wait until the view has finished its handshake, or uses ``window.openai``, which needs none."""
         if not self._profile.openai:
             await host.initialized.wait()
             return
@@ -293,15 +297,17 @@ class ViewTransport(PageTransport):
         openai_used = asyncio.ensure_future(host.openai_used.wait())
         try:
             await asyncio.wait((handshake, openai_used), return_when=asyncio.FIRST_COMPLETED)
-            # Most views speak both.
+            # Most views use both, so a handshake may still follow.
             await asyncio.wait((handshake,), timeout=1.0)
         finally:
             handshake.cancel()
             openai_used.cancel()
 
     async def _save_file(self, content: BinaryData) -> None:
+        """Keep a file that the view hands out: as an effect of the call under way, or without a call with ``on_file``.
+        Each call, and the time between calls, has its limit for the number of files."""
         call = self._effects.current_call
-        # The files of earlier calls do not count.
+        # When a new call begins, only the count of the files without a call (None) is kept.
         if call not in self._file_counts:
             self._file_counts = Counter({None: self._file_counts[None]})
         self._file_counts[call] += 1
@@ -322,6 +328,7 @@ class ViewTransport(PageTransport):
         await self._require_agent().invoke("tell", method, text, timeout=self._timeout)
 
     async def update(self, context: HostContext, changed: Mapping[str, object]) -> None:
+        """Change the view's surroundings. The view is notified of the ``changed`` members."""
         self.host.context = self._context = context
         self._shown_mode = context.display_mode
         page = self.frame.page
@@ -356,6 +363,7 @@ class ViewTransport(PageTransport):
         spawn(self._answer(agent, self.host, message), self._answering, refuse)
 
     async def _answer(self, agent: PageAgent, host: Host, message: ViewMessage) -> None:
+        """Answer a message of the view. If the answer changes the display mode, the view is notified."""
         answer = await host.answer(message.method, message.params, is_request=message.key is not None)
         if answer is not None:
             await self._respond(agent, message, answer)
@@ -369,7 +377,7 @@ class ViewTransport(PageTransport):
             await agent.invoke("respond", message.key, await _encode_text(answer), timeout=self._timeout)
 
     def _refuse(self, agent: PageAgent, message: ViewMessage, error: BaseException) -> None:
-        """Answer a request that has failed here, since the view waits for it."""
+        """Answer a request that failed in this process with an error, since the view waits for an answer."""
         if message.key is not None:
             answer = {"error": {"code": INTERNAL_ERROR, "message": f"the host failed ({type(error).__name__})"}}
             spawn(self._respond(agent, message, answer), self._answering)
@@ -403,6 +411,7 @@ class ViewTransport(PageTransport):
         return Message("initialize-result", payload, id=message.id)
 
     async def _list_tools(self, message: Message, timeout: float) -> list[Mapping[str, object]]:
+        """Return the tools that the view registers, 500 at most; none if the host does not call tools of views."""
         if not self._profile.app_tools or not isinstance(self.host.app_capabilities.get("tools"), dict):
             return []
         request = Message("capabilities/list", id=message.id)
@@ -421,6 +430,7 @@ class ViewTransport(PageTransport):
         return usable
 
     async def _call_view(self, message: Message, timeout: float) -> Message:
+        """Call a tool of the view, and convert its result of MCP into an answer of ABP."""
         payload: Any = message.payload
         tool = self._tools.get(payload["capability"], {})
         if message.content:
