@@ -37,16 +37,16 @@ def _reading_advice(ref: ArtifactRef) -> str:
 @dataclass(frozen=True, slots=True)
 class ArtifactDescriber:
     """Describes artifacts to MCP clients. ``limits`` decide which artifacts count as large, and which may be read
-    without asking. ``link`` returns a URL that opens an artifact. Without ``as_resources`` results hold no links, since
-    clients cannot read artifacts."""
+    without asking. ``link`` returns a URL that opens an artifact. Without ``as_resources`` clients cannot read
+    artifacts, so results hold no links to them."""
 
     limits: FileLimits = field(default_factory=FileLimits)
     link: Link | None = None
     as_resources: bool = True
 
     def meta(self, ref: ArtifactRef) -> Fields:
-        """Return what a client should know before it reads, with five warnings of the artifact's call at most. MCP has
-        the annotations ``readOnlyHint`` and ``idempotentHint`` for tools only, not for resources."""
+        """Return the ``_meta`` of an artifact: what a client should know before it reads, with at most five warnings of
+        the call that made it. The two hints are here because MCP has them as annotations of tools only."""
         advice = [_reading_advice(ref)] if self.is_large(ref) else []
         meta: Fields = {
             "size_bytes": ref.size_bytes,
@@ -109,6 +109,7 @@ class ArtifactDescriber:
         return self.link(ref)
 
     def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
+        """Return a line with a URL for each of the first five artifacts that have one."""
         urls = [self.url(ref) for ref in refs[:5]]
         return [f"Open: {url}" for url in urls if url]
 

@@ -82,9 +82,10 @@ class _SdkServer(Server[None]):
 
 
 class Bridge:
-    """When ``server`` ends, all sessions are closed. ``connect`` replaces :func:`transports.connect`, and ``activity``
-    is a log of events. ``link`` returns a URL for results, which opens an artifact for anyone who has the URL, or
-    ``None``. ``calls`` are the detached calls, which the caller closes; by default they are kept in memory."""
+    """The bridge: its MCP ``server``, and the users with their apps. All sessions are closed when ``server`` ends.
+    ``connect`` replaces :func:`transports.connect`, and ``activity`` is a log of events. ``link`` returns a URL that
+    opens an artifact for anyone who has the URL, or ``None``. ``calls`` are the detached calls, which the caller
+    closes; by default they are kept in memory. ``named`` are the apps of the settings file."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class Bridge:
             await self.aclose()
 
     def begin(self) -> None:
-        """Connect the apps of the options now instead of with the first request. For stdio, with its single user."""
+        """Connect the apps of the options now, not only with the first request. Over stdio the single user is known."""
         self._users.get("")
 
     async def aclose(self) -> None:
@@ -156,13 +157,14 @@ class Bridge:
         await self._users.retire_idle()
 
     def scopes(self) -> list[str]:
+        """Return all scopes that some call may need."""
         scopes = set(self.options.required_scopes)
         scopes.update(*self.options.tool_scopes.values())
         scopes.update(*(entry.scopes for entry in self._users.named.values()))
         return sorted(scopes)
 
     def require_scopes(self, tool: str, arguments: Mapping[str, Any], connection: str) -> None:
-        """``connection`` is the session id in the request's header."""
+        """Refuse a call whose token lacks scopes. ``connection`` is the session id in the request's header."""
         user = self._users.find(connection)
         if user is not None:
             require_scopes(user, tool, arguments)
@@ -268,7 +270,7 @@ class Bridge:
         try:
             return await read_resource(user.store, params.uri, self.options.max_resource_bytes, self._describer)
         except MCPError as error:
-            # Connected servers may have artifacts as well, such as another bridge.
+            # A connected server may have artifacts as well, for instance if it is another bridge.
             may_be_elsewhere = may_read_from_apps and any(
                 app.session.resources.available for app in _apps_in_scope(user)
             )
@@ -279,7 +281,7 @@ class Bridge:
             return await self._read_from_apps(user, params.uri)
         except MCPError as error:
             if _says_only_not_found(error.__cause__):
-                # In the words of the bridge, since each server says it in its own way.
+                # Each server words this differently, so the client gets the bridge's own error.
                 raise not_found from error
             raise
 
@@ -367,6 +369,7 @@ def _instructions(*, files: bool, retention: object) -> str:
 
 
 def _tool_page(tools: Sequence[types.Tool], cursor: str | None) -> types.ListToolsResult:
+    """Return a page of 100 tools. The cursor is the index of its first tool."""
     start = 0
     if cursor is not None:
         is_number = cursor.isascii() and cursor.isdigit()
@@ -382,6 +385,8 @@ def _tool_page(tools: Sequence[types.Tool], cursor: str | None) -> types.ListToo
 
 
 def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> types.GetPromptResult:
+    """Tell the model what the app of a prompt can do, and with ``arguments`` which capability to call. ``files`` says
+    whether calls take files."""
     app = _apps_by_prompt(apps).get(name)
     if app is None:
         raise MCPError(types.INVALID_PARAMS, f"unknown prompt {name[:100]!r}; list the prompts again")
@@ -422,6 +427,7 @@ def _describe_call(arguments: Mapping[str, str]) -> str:
 
 
 def _apps_by_prompt(apps: Apps) -> dict[str, App]:
+    """Return the apps by the names of their prompts, such as ``use_photo_editor``."""
     by_prompt: dict[str, App] = {}
     for app in apps.values():
         words = re.sub(r"[^a-z0-9]+", "_", app_name(app).lower()).strip("_")[:50]
@@ -433,6 +439,7 @@ def _apps_by_prompt(apps: Apps) -> dict[str, App]:
 
 
 def _prompt_values(all_apps: Apps, params: types.CompleteRequestParams) -> Iterable[str]:
+    """Return possible values for an argument of a prompt. They depend on the arguments that the user has filled in."""
     by_prompt = _apps_by_prompt(all_apps)
     apps = list(by_prompt.values())
     if params.ref.type == "ref/prompt" and params.ref.name:
@@ -478,7 +485,8 @@ def _listed_values(schema: object) -> list[str]:
 
 
 class _Failed(dict[str, Any]):
-    """An exception as a result. So it passes the SDK's span, which would record its message, possibly an app's text."""
+    """An exception as a result. In this form it passes the SDK's span, which records the messages of exceptions: such a
+    message may quote a text of an app."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -487,13 +495,14 @@ class _Failed(dict[str, Any]):
 
 def _add_telemetry(server: Server[None]) -> None:
     use_global_providers()
-    # Outside and inside of the SDK's own middleware, which begins a span.
+    # The SDK's own middleware begins a span. The first function is called outside of it, the second one inside.
     server.middleware.insert(0, _continue_client_trace)
     server.middleware.insert(2, partial(_measure_request, server))
 
 
 async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Continue the trace in the headers. One in ``_meta`` has precedence: the SDK's span, inside this, continues it."""
+    """Continue the trace that the request's headers name. A trace in ``_meta`` has precedence, since the SDK's span,
+    which is inside of this one, continues it."""
     headers: Mapping[str, str] = {}
     if ctx.request is not None and is_tracing():
         headers = ctx.request.headers
@@ -507,8 +516,8 @@ async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next:
 async def _measure_request(
     server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext
 ) -> HandlerResult:
-    """Record a request. With tracing, an error is returned as :class:`_Failed`, which :func:`_continue_client_trace`
-    raises again: the SDK's span, which is between the two, must not see it."""
+    """Measure the duration and the outcome of a request. With tracing, an exception is returned as :class:`_Failed`,
+    and :func:`_continue_client_trace` raises it again: the SDK's span, which is between the two, must not see it."""
     attributes = {"network.transport": "pipe" if ctx.request is None else "tcp"}
     labels = {**attributes, "mcp.method.name": _recorded_method(server, ctx)}
     session = connection_key(ctx)
@@ -540,7 +549,8 @@ async def _measure_request(
 
 
 def _recorded_method(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> str:
-    """Return the name of a known method; that of another may be any text, and is not recorded."""
+    """Return the name of the method for the metrics. The name of an unknown method may be any text, so it becomes
+    :data:`OTHER`."""
     if ctx.request_id is None:
         handler = server.get_notification_handler(ctx.method)
     else:
@@ -552,7 +562,8 @@ def _recorded_method(server: Server[None], ctx: ServerRequestContext[Any, Any]) 
 
 
 def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> str:
-    """Return the name of a known tool. The call of an unknown one, whose name may be any text, has no result."""
+    """Return the name of the tool for the metrics. A call without a result may be of an unknown tool, whose name may be
+    any text, so it becomes :data:`OTHER`."""
     name = (ctx.params or {}).get("name")
     if result is None or not isinstance(name, str):
         return OTHER
@@ -564,7 +575,8 @@ def _apps_in_scope(user: User) -> list[App]:
 
 
 def _says_only_not_found(error: BaseException | None) -> bool:
-    """Return false for any other reason, such as that the artifact is too large."""
+    """Whether an app's error only says that it does not have a resource, and not, say, that the resource is too
+    large."""
     if not isinstance(error, CapabilityError):
         return error is None
     code: object = members_of(error.details.get("data")).get("code")
@@ -575,6 +587,8 @@ def _says_only_not_found(error: BaseException | None) -> bool:
 
 
 class _Output:
+    """The SDK's stream of messages to stdout, which also notes the requests that are not answered yet."""
+
     def __init__(
         self, send: Callable[[SessionMessage], Awaitable[None]], aclose: Callable[[], Awaitable[None]]
     ) -> None:
@@ -618,8 +632,8 @@ class _Output:
 
 
 async def serve_stdio(bridge: Bridge) -> None:
-    """Serve until stdin ends or the parent process dies. Other output to stdout is redirected to stderr meanwhile. If
-    closing takes longer than four seconds, the process exits."""
+    """Serve one client until stdin ends or the parent process dies. Whatever else writes to stdout meanwhile is
+    redirected to stderr. If closing takes longer than four seconds, the process exits."""
     chunks = Stdin()
     opened: asyncio.Future[_Output] = asyncio.get_running_loop().create_future()
     bridge.begin()
@@ -638,11 +652,11 @@ async def serve_stdio(bridge: Bridge) -> None:
 
 
 async def _valid_lines(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIterator[str]:
-    """Yield the lines of stdin that are messages. All others, and those with more than 50,000 values and names, are
-    answered with an error in the output, which is the result of ``opened``.
+    """Yield the lines of stdin that are messages. Any other line, and a message of more than 50,000 values and names,
+    is answered with an error. The answers go to the output, which is the result of ``opened``.
 
     When stdin ends, wait up to a second until all requests are answered, since the client may still read. Then the SDK
-    cancels the rest. Clients end a server two seconds after its stdin."""
+    cancels the rest. The wait is short, since clients kill a server two seconds after they have closed its stdin."""
     async for lines in _lines(chunks):
         output = await opened
         for index, line in enumerate(lines):
@@ -663,7 +677,7 @@ async def _valid_lines(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncI
 
 async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
     """Yield the lines that arrive together. The very last line may have no line break."""
-    # Without a limit, it returns no ends of lines that are too long.
+    # Without a limit, the splitter yields whole lines only, so the casts are right.
     reader = LineSplitter()
     async for chunk in chunks:
         yield cast("list[bytes]", [*reader.feed(chunk)])
@@ -673,8 +687,9 @@ async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
 def _refuse_superseded_discovery(
     message: types.JSONRPCMessage, later_lines: Sequence[bytes]
 ) -> types.JSONRPCError | None:
-    """A client that waits only briefly has given up its discovery before this process has started. The SDK would refuse
-    its ``initialize``, which is among the ``later_lines``, after an answered discovery."""
+    """Return the refusal of a discovery that the client has given up, otherwise ``None``. A client that waits only
+    briefly sends ``initialize``, which is among the ``later_lines``, before this process has read the discovery. If the
+    discovery were answered, the SDK would refuse ``initialize``."""
     if not isinstance(message, types.JSONRPCRequest) or message.method != "server/discover":
         return None
     if not any(re.search(rb'"method"\s*:\s*"initialize"', line) for line in later_lines):

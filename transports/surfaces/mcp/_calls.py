@@ -45,7 +45,7 @@ QUESTION_TIMEOUT = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Form for the user of the client (elicitation)."""
+    """Question for the user of the client, as a form (MCP "Elicitation")."""
 
     question: AppQuestion
     result: ClassVar[type[BaseModel]] = types.ElicitResult
@@ -64,7 +64,8 @@ class Form:
         )
 
     def answer(self, response: object) -> Mapping[str, object]:
-        """Return the answer for the app, ``{"success": …, "data": …}``. A form without its field declines."""
+        """Return the answer for the app, ``{"success": …, "data": …}``. A response without the form's field
+        declines."""
         if not isinstance(response, types.ElicitResult) or response.action != "accept":
             return DECLINED
         return self.question.answer(response.content or {})
@@ -72,7 +73,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Prompt for the model of the client (sampling)."""
+    """Prompt for the model of the client (MCP "Sampling")."""
 
     params: types.CreateMessageRequestParams
     result: ClassVar[type[BaseModel]] = types.CreateMessageResult
@@ -84,7 +85,8 @@ class Prompt:
         return types.CreateMessageRequest(params=self.params)
 
     def answer(self, response: object) -> Mapping[str, object]:
-        """Return ``{"success": True, "data": {"result": …}}`` for the app. Anything but text declines."""
+        """Return the answer for the app, ``{"success": True, "data": {"result": …}}``. A response without text
+        declines."""
         if not isinstance(response, types.CreateMessageResult | types.CreateMessageResultWithTools):
             return DECLINED
         blocks = response.content if isinstance(response.content, list) else [response.content]
@@ -98,7 +100,8 @@ ClientRequest = Form | Prompt
 
 
 def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
-    """Return ``None`` for what MCP cannot ask: a file, or a prompt without text."""
+    """Make a request to the client of an app's question. Return ``None`` for a question that MCP cannot ask: for a
+    file, or a prompt without text."""
     if request.method == "sampling/create":
         return _prompt_from(request.params)
     question = question_of(request)
@@ -111,7 +114,8 @@ def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
 
 
 def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
-    """Return ``None`` if there are neither ``messages`` nor a task. Parameters of a wrong type are ignored."""
+    """Make a prompt of an app's parameters. Return ``None`` if they have neither ``messages`` nor a task. Parameters of
+    a wrong type are ignored."""
     texts = model_messages(params)
     task = question_text(params)
     if task:
@@ -141,8 +145,8 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
 
 
 class ProgressReporter:
-    """Many clients give up on a request after some seconds without progress, so a heartbeat is sent every ``interval``
-    seconds if the request has a ``progressToken``."""
+    """Sends the client the progress of its request. After ``interval`` seconds without progress it sends a heartbeat,
+    since many clients give up on a silent request. Clients that set no ``progressToken`` get neither."""
 
     def __init__(self, ctx: ServerRequestContext[object, object], interval: float) -> None:
         self._ctx = ctx
@@ -179,9 +183,11 @@ class ProgressReporter:
                 await asyncio.sleep(self._interval - silent_seconds)
                 continue
 
-            # MCP requires values that grow. The next float is for very large values, which a millionth does not change.
+            # MCP requires values that grow. A very large value does not change by a millionth, so it becomes the next
+            # float.
+            smallest_step = 1e-6
             previous = max(self._value, 0.0)
-            value = max(previous + 1e-6, math.nextafter(previous, math.inf))
+            value = max(previous + smallest_step, math.nextafter(previous, math.inf))
             total = self._total
             if total is not None and value > total:
                 total = None
@@ -202,6 +208,7 @@ def is_modern(ctx: Context) -> bool:
 
 
 def takes_tasks(ctx: Context) -> bool:
+    """Whether the client supports the tasks extension."""
     capabilities = ctx.session.client_capabilities
     return is_modern(ctx) and capabilities is not None and TASKS in (capabilities.extensions or {})
 
@@ -217,9 +224,10 @@ class Question:
 
 
 class ToolCall:
-    """A :class:`~transports.surfaces.shared._apps.PendingCall`. ``task`` is its work, which the creator sets; ``ctx``
-    is the client's request that currently waits for it. A ``detached`` call runs without a request, and its questions
-    wait up to ten minutes for one. ``on_question`` is called with each question, and with ``None`` at its end."""
+    """A running call of a tool, a :class:`~transports.surfaces.shared._apps.PendingCall`. ``task`` is its work, which
+    the creator sets; ``ctx`` is the client's request that currently waits for the call. A ``detached`` call runs
+    without a request, and its questions wait up to ten minutes for a request. ``on_question`` is called with each
+    question, and with ``None`` when the question ends."""
 
     def __init__(self, ctx: Context, *, detached: bool = False) -> None:
         self.ctx: Context | None = None if detached else ctx
@@ -234,7 +242,7 @@ class ToolCall:
         self._client = ctx.session.client_capabilities
         #: Set while there is a :attr:`question`.
         self._asked = asyncio.Event()
-        #: Asks a client with a handshake, and answers the question.
+        #: Task that asks a client with a handshake, and answers the question with its response.
         self._asking: asyncio.Future[None] | None = None
         self._one_question_at_a_time = asyncio.Lock()
         self._question_numbers = count(1)
@@ -269,7 +277,8 @@ class ToolCall:
                 self.ctx = None if self.detached else ctx
 
     async def _wait_for_event(self, deadline: float) -> bool:
-        """Return ``False`` at the deadline, which does not count while the user is being asked."""
+        """Wait until the call ends or asks a question. Return ``False`` at the deadline, which does not count while the
+        user is being asked."""
         if self._asking is not None:
             await asyncio.wait((self.task, self._asking), return_when=asyncio.FIRST_COMPLETED)
             return True
@@ -299,7 +308,7 @@ class ToolCall:
             response = error
         finally:
             self._asking = None
-        # The app may have asked something else meanwhile.
+        # If the app has asked another question meanwhile, this response is too late.
         if self.question is question:
             self.answer(response)
 
@@ -327,12 +336,14 @@ class ToolCall:
                 mark_retrieved(self.task)
 
     async def progress(self, progress: Progress) -> None:
+        """Remember the progress of the app, and report it to the request that waits for the call."""
         self.latest_progress = progress
         if self._reporter is not None:
             await self._reporter.report(progress)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Ask the client. If it cannot be asked, or does not answer for ten minutes, the session's default counts."""
+        """Ask the client, and return the answer for the app. It is the session's default if the client cannot be asked,
+        or does not answer within ten minutes."""
         client_request = client_request_for(request)
         if client_request is None or not client_request.is_supported_by(self._client):
             return default_answer(request)

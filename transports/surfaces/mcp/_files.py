@@ -54,9 +54,10 @@ async def with_files(
     options: Options,
     capability: Capability,
 ) -> dict[str, object]:
-    """Add ``files``, described as :data:`._tool_list.FIXED_TOOLS` says, to the parameters. The place of each is its
-    ``param``, by default the only parameter for a file that the capability declares, or else an item of the list
-    ``files``. Errors of :func:`~transports.routing.accept_files` have ``details["argument"]``."""
+    """Return the parameters with the content of ``files``, which are as :data:`._tool_list.FIXED_TOOLS` describes them.
+    The place of a file is its ``param``; without it, the only parameter for a file that the capability declares, or
+    else a new item of the list ``files``. Errors of :func:`~transports.routing.accept_files` get
+    ``details["argument"]``."""
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
 
@@ -81,7 +82,8 @@ async def with_files(
 def _places_of_files(
     files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], params: dict[str, Any]
 ) -> list[str]:
-    """Return the places of files. The list ``files`` is copied or created in ``params`` if one is in it."""
+    """Return the place of each file. If some files go into the list ``files``, that list is copied or created in
+    ``params``."""
     properties = members_of(schema.get("properties"))
     file_params = [name for name, parameter in properties.items() if is_file(members_of(parameter))]
     if len(file_params) > 1 and any("param" not in file for file in files):
@@ -98,7 +100,8 @@ def _places_of_files(
 
 
 def _places_in_list(places: Sequence[str], params: dict[str, Any]) -> list[str]:
-    """Append to the parameter ``files``. If that is no list, the places stay empty, and the app refuses them."""
+    """Fill empty places with new items of the parameter ``files``. If the parameter is not a list, the places stay
+    empty, and the app refuses them."""
     existing = params.get("files", [])
     if not isinstance(existing, list):
         return list(places)
@@ -110,7 +113,8 @@ def _places_in_list(places: Sequence[str], params: dict[str, Any]) -> list[str]:
 def _open_sent_file(
     file: Mapping[str, Any], place: str, roots: Sequence[Path], open_files: ExitStack
 ) -> GivenFile | OpenFile:
-    """Open the path of a file, which must be below ``roots``; other files are passed on as they came."""
+    """Open a file that is a path, which must be below ``roots``. A file that is content or an artifact stays as it is,
+    with other names of its fields."""
     if "path" not in file:
         fields = {"content": "content", "artifact": "id", "name": "filename", "mime_type": "mimeType"}
         return cast(GivenFile, {fields[key]: value for key, value in file.items() if key in fields})
@@ -135,6 +139,7 @@ class ArtifactTools:
         self._describer = user.describer
 
     async def list(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Return a page of artifacts, newest first. It is shorter than asked for if the answer would be too large."""
         store = self._store
         session = arguments.get("session")
         if session:
@@ -154,6 +159,7 @@ class ArtifactTools:
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     async def read(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Return a slice of an artifact or of a PDF's text, or write the artifact to a ``path`` on this machine."""
         ref = await self._store.stat(arguments["id"].removeprefix("artifact://"))
         path = arguments.get("path")
         if path is not None:
@@ -179,7 +185,8 @@ class ArtifactTools:
 def _describe_until_full(
     refs: Sequence[ArtifactRef], describer: ArtifactDescriber, max_bytes: int
 ) -> tuple[list[str], list[dict[str, object]]]:
-    """Describe as many as fit, at least one: if the answer were cut later, its ``next_offset`` would be wrong."""
+    """Return lines and JSON for as many artifacts as fit into ``max_bytes``, at least one. The answer must not be cut
+    later, since its ``next_offset`` would be wrong."""
     lines: list[str] = []
     entries: list[dict[str, object]] = []
     bytes_for_the_rest = 1024
@@ -212,8 +219,9 @@ async def _read_slice(
 ) -> CallToolResult:
     """Without a ``length``, return as many bytes as fit into ``max_bytes``. The first text of the result is a JSON
     header, the second is the content: text without control and hidden characters, or base64."""
-    # Base64 makes 4 characters of 3 bytes; the header needs up to 1 KiB.
-    max_length = (max_bytes - 1024) * 3 // 4
+    header_bytes = 1024
+    # Base64 makes 4 characters of 3 bytes.
+    max_length = (max_bytes - header_bytes) * 3 // 4
     length = max_length if length is None else min(length, max_length)
 
     while True:
@@ -222,17 +230,18 @@ async def _read_slice(
         answer = CallToolResult(content=[TextContent(text=encode_json(header).decode()), TextContent(text=content)])
         if len(answer.model_dump_json(by_alias=True).encode()) <= max_bytes:
             return answer
-        # The text has many characters that JSON escapes.
+        # The answer is longer than its data if the text has many characters that JSON escapes.
         length //= 2
 
 
 def _describe_slice(
     ref: ArtifactRef, data: bytes, offset: int, describer: ArtifactDescriber
 ) -> tuple[dict[str, object], str]:
+    """Return the header of a slice, and its content as text or base64."""
     is_last = offset + len(data) >= ref.size_bytes
     text, size = _decode_whole_characters(ref, data, is_last)
     end = offset + size
-    # An empty slice at the same offset again would be no progress.
+    # Without a byte read, the next slice would begin at the same offset again and again.
     has_more = end < ref.size_bytes and size > 0
     header: dict[str, object] = {
         "id": ref.id,
@@ -279,8 +288,9 @@ def _decode_whole_characters(ref: ArtifactRef, data: bytes, is_last: bool) -> tu
 
 
 async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
-    """Return the real path. The file appears whole and verified, or not at all. It never replaces another file, and a
-    file with the same content is left unchanged. No symlink leads out of ``roots``, even if it is created meanwhile."""
+    """Write an artifact to a new file, and return the file's real path. The file appears whole and verified, or not at
+    all. It never replaces another file; if a file with the same content exists, nothing is written. The path cannot
+    lead out of ``roots``, not even through a symlink that is created meanwhile."""
     details = {"argument": "path"}
     refusal = UsageError(
         "path: artifacts may not be written there; have the user allow the folder with ABP_MCP_EXPORT_ROOTS, or read "
@@ -306,7 +316,7 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
 
 
 async def _write_artifact(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
-    """Raises :class:`FileExistsError` if ``name`` has other content."""
+    """Write an artifact to the file ``name``. Raises :class:`FileExistsError` if the file exists with other content."""
     temporary = f".{temporary_name()}"
     try:
         await _write_content(store, ref, folder, temporary)
@@ -340,7 +350,7 @@ async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder,
 
 
 def _rename(temporary: str, folder: Folder, name: str) -> None:
-    """Name a temporary file, without replacing another: then :class:`FileExistsError` is raised."""
+    """Rename a temporary file. Raises :class:`FileExistsError` instead of replacing a file with this name."""
     try:
         folder.link(temporary, folder, name)
     except OSError as error:
@@ -350,6 +360,7 @@ def _rename(temporary: str, folder: Folder, name: str) -> None:
 
 
 def _sha256_of(name: str, folder: Folder) -> str | None:
+    """Return the hash of a file, or ``None`` if it cannot be read."""
     try:
         fd = folder.open(name)
         with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor has no path
@@ -377,7 +388,8 @@ def _unreadable_resource(uri: str, error: ABPError) -> MCPError:
 async def read_app_resource(
     apps: Iterable[App], uri: str, max_bytes: int, describer: ArtifactDescriber
 ) -> ReadResourceResult:
-    """Store the content as an artifact, too. Servers that list the resource are tried in turn, or all if none does."""
+    """Read a resource of a connected MCP server; its content is stored as an artifact, too. The servers that list the
+    resource are tried in turn, or all servers if none lists it."""
     app, result = await _read_from_servers(apps, uri)
     try:
         contents = await _stored_contents(app, result, max_bytes, describer)
@@ -418,6 +430,7 @@ async def _lists_resource(app: App, uri: str) -> bool:
 
 
 async def _stored_contents(app: App, result: Result, max_bytes: int, describer: ArtifactDescriber) -> list[Fields]:
+    """Return the contents of a resource for the client. Content that the session has stored is read from its store."""
     data: Any = result.data
     contents: list[Fields] = []
     bytes_left = max_bytes

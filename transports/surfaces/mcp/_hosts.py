@@ -33,8 +33,8 @@ _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
-    """Return the target of an extension: it is a program, so a model cannot choose any but those among the operator's
-    ``apps``. ``value`` is a folder if ``argument`` is ``extensionPath``, else an id. Blocks."""
+    """Return the target of an extension that a model has named. An extension is a program, so a model can choose only
+    among the operator's ``apps``. ``value`` is a folder if ``argument`` is ``extensionPath``, else an id. Blocks."""
     folders: dict[str, Path] = {}
     for target in apps:
         with suppress(UsageError):
@@ -70,9 +70,10 @@ def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None
 
 
 class PictureHosts:
-    """A host must match a pattern of ``allowed`` and none of ``blocked``. ``private`` are patterns of hosts that may
-    have a non-public address; with ``any_address`` every host may. So may ``apps``: the URLs of the connected apps,
-    each with the address at which it was reached."""
+    """The hosts that the page of a picture may reach. A host must match a pattern of ``allowed`` and none of
+    ``blocked``. A host with a non-public address must also match a pattern of ``private``, or be the host of a
+    connected app; with ``any_address`` every host may have one. ``apps`` are the URLs of the connected apps, each with
+    the address at which it was reached."""
 
     def __init__(
         self,
@@ -95,7 +96,8 @@ class PictureHosts:
         await self.addresses(*_host_and_port(url))
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """Raises :class:`~transports.errors.UsageError` if the host is unknown or may not be connected."""
+        """Return the addresses to which a connection to the host may be made. Raises
+        :class:`~transports.errors.UsageError` if the host is unknown or may not be connected."""
         canonical_host, canonical_port = _host_and_port(f"http://{url_host(host)}:{port}")
         _require_allowed(canonical_host, canonical_port, self._allowed, self._blocked)
 
@@ -143,13 +145,15 @@ def _require_allowed(host: str, port: int, allowed: Sequence[str], blocked: Sequ
 
 def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:
     names = [host]
-    if ":" not in host:
+    is_ipv6 = ":" in host
+    if not is_ipv6:
         names.append(f"{host}:{port}")
     return any(fnmatchcase(name, pattern.lower()) for pattern in patterns for name in names)
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    """Refuse a host that browsers may read in another way. An IPv6 address is returned without brackets."""
+    """Return the host and the port of a URL. A host that browsers may read in another way is refused. An IPv6 address
+    is returned without brackets."""
     invalid = UsageError(
         "url: the host must be a plain name or address, such as app.example, 127.0.0.1 or xn--…, without a user"
     )
@@ -168,7 +172,8 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def _canonical_host(host: str) -> str:
-    """Raises ``ValueError`` or ``OSError`` for anything but a plain name or an address."""
+    """Return a host in the spelling that browsers use. Raises ``ValueError`` or ``OSError`` for anything but a plain
+    name or an address."""
     if ":" in host:
         address = ipaddress.IPv6Address(host)
         return str(address.ipv4_mapped or address)
@@ -191,9 +196,9 @@ async def screenshot_url(
     apps: Iterable[tuple[str, tuple[str, int] | None]],
     timeout: float | None,
 ) -> Result:
-    """Store the picture as the artifact ``image``. The page gets ``timeout`` seconds, by default the call timeout of
-    the settings. The page and all its connections must follow the rules of :class:`PictureHosts`. What a refused
-    connection would load is missing in the picture, with a warning."""
+    """Take a picture of any page, and store it as the artifact ``image``. The page gets ``timeout`` seconds, by default
+    the call timeout of the settings. The page and all its connections must follow the rules of :class:`PictureHosts`.
+    For each refused connection, whose content is missing in the picture, the result has a warning."""
     settings = Settings.load()
     started = time.perf_counter()
     hosts = PictureHosts(

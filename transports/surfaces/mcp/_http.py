@@ -59,7 +59,8 @@ _SHUTDOWN_TIMEOUT = 1
 
 
 def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
-    """Serve sums over all users: counts, durations, sizes, and names of capabilities, but no users."""
+    """Make the route ``/metrics``. It shows sums over all users: counts, durations, sizes, and names of capabilities,
+    but no names of users."""
     checks = TransportSecurityMiddleware(security)
 
     async def show(scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,7 +72,8 @@ def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, 
 
 
 def security_for(host: str, public_url: str | None = None) -> TransportSecuritySettings:
-    """Admit only this machine, ``host`` and the public address: against DNS rebinding by other web pages."""
+    """Return settings that admit only requests to this machine, to ``host`` and to the public address. They protect
+    against web pages that rebind a DNS name to this machine."""
     names = {"127.0.0.1", "localhost", "[::1]", url_host(host)}
     hosts = [*(f"{name}:*" for name in names), *names]
     origins = [f"http://{name}:*" for name in names]
@@ -112,7 +114,7 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
         challenge = ScopeChallenge(bridge.require_scopes, metadata_url).response
 
-    # Appended, to run after the authentication of the SDK.
+    # Appended middleware runs after the authentication of the SDK.
     app.user_middleware += [
         Middleware(_WithoutLastEventId),
         Middleware(
@@ -126,12 +128,13 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
 
 
 def _auth_settings(options: Options, url: str) -> AuthSettings:
-    """Publish the issuer of signed tokens only if it is a URL, whose server can be asked for tokens."""
+    """Return the settings of the SDK's authentication. The issuer of signed tokens is published only if it is a URL,
+    since clients then ask its server for tokens."""
     if not options.jwt_issuer or not is_address(options.jwt_issuer):
         # The SDK requires an issuer, but publishes it only with the URL of a resource server.
         return AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
 
-    # From texts, since AnyHttpUrl would add a slash, and issuers are compared exactly.
+    # The URLs stay texts: AnyHttpUrl would add a slash, but issuers are compared exactly.
     return AuthSettings.model_validate(
         {
             "issuer_url": options.jwt_issuer,
@@ -143,7 +146,8 @@ def _auth_settings(options: Options, url: str) -> AuthSettings:
 
 
 class _WithoutLastEventId:
-    """Events have no ids here, so the client gets a new stream; with this header the SDK would answer nothing."""
+    """Removes the header Last-Event-ID, so that a client gets a new stream. Events have no ids here, and with the
+    header the SDK would answer nothing."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -156,9 +160,10 @@ class _WithoutLastEventId:
 
 
 class UserLimits:
-    """A new session above ``max_sessions`` (by default :data:`MAX_SESSIONS`) ends the user's least recently used
-    session that has no running request, as its client would end it. If all sessions are in use, and for requests above
-    the limit, the reply has status 429 and a JSON-RPC error with the code ``LIMIT_REACHED``."""
+    """Limits the running requests and the sessions of each user. A new session above ``max_sessions`` (by default
+    :data:`MAX_SESSIONS`) ends the user's least recently used session that has no running request. If all sessions are
+    in use, and for a request above ``max_requests``, the reply has status 429 and a JSON-RPC error with the code
+    ``LIMIT_REACHED``."""
 
     def __init__(self, app: ASGIApp, *, max_requests: int, max_sessions: int | None = None) -> None:
         self._app = app
@@ -186,7 +191,8 @@ class UserLimits:
             await self._serve_user(user, scope, receive, send)
 
     async def _serve_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request of a user. Its session counts as used meanwhile; without a session it may open one."""
+        """Serve a request of a user. While it runs, its session counts as used. A request without a session may open a
+        session."""
         sessions = self._sessions[user]
         headers = Headers(scope=scope)
         session = headers.get(_SESSION)
@@ -210,6 +216,7 @@ class UserLimits:
             await self._app(scope, receive, send)
 
     async def _open_session(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that opens a session, or refuse it if all sessions of the user are in use."""
         sessions = self._sessions[user]
         sessions_in_use = sum(1 for running_requests in sessions.values() if running_requests)
         if sessions_in_use + self._opening[user] >= self._max_sessions:
@@ -304,8 +311,8 @@ async def serve_http(
     *,
     connections: Connections | None = None,
 ) -> None:
-    """Serve until cancelled, then close all sessions. ``on_started`` is called with the local URL. Port 0 takes a free
-    port. With the ``connections`` of another server of this process, both share their limits."""
+    """Serve the bridge over HTTP until cancelled, then close all sessions. ``on_started`` is called with the local URL.
+    Port 0 takes a free port. With the ``connections`` of another server of this process, both share their limits."""
     exposition = Exposition(package_version())
 
     @asynccontextmanager
@@ -335,8 +342,9 @@ async def serve_app(
     connections: Connections | None = None,
     max_sessions: int | None = None,
 ) -> None:
-    """Serve what ``make`` returns for its URL. ``on_started`` is called with the URL, and ``running`` is open while it
-    is served. A user may have ``max_sessions`` with a handshake (100 by default)."""
+    """Serve an application, which ``make`` returns when it is called with the application's URL. ``on_started`` is
+    called with the URL, and ``running`` is open while the application is served. A user may have ``max_sessions`` with
+    a handshake (100 by default)."""
     connections = connections or Connections()
     with _open_socket(host, port) as listening:
         bound_port = listening.getsockname()[1]
@@ -368,8 +376,8 @@ def _open_socket(host: str, port: int) -> socket.socket:
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
         raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
-    # Connections inherit it. Asyncio sets it only for sockets that name their protocol; without it, each answer waits
-    # 40 ms for the client's delayed acknowledgement of its head.
+    # Accepted connections inherit this option. Without it, each answer waits 40 ms for the client's delayed
+    # acknowledgement of its head. Asyncio sets the option itself only for sockets that name their protocol.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
@@ -383,7 +391,8 @@ _MAX_KEY_SET = 1 << 20
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
-    """Return users by secret. ``tokens`` are ``USER=TOKEN``, or ``TOKEN`` for ``local``, separated by commas."""
+    """Return the users by their secrets. ``tokens`` are separated by commas; each is ``USER=TOKEN``, or ``TOKEN`` for
+    the user ``local``."""
     users: dict[str, str] = {}
     for part in tokens.split(","):
         name, equals, secret = part.strip().partition("=")
@@ -467,7 +476,7 @@ def _scopes_in(claims: Mapping[str, Any]) -> list[str]:
 
 
 class BearerVerifier(TokenVerifier):
-    """Verifies the operator's secrets and JSON Web Tokens. ``users`` are by their secrets, which have all
+    """Verifies the operator's secrets and JSON Web Tokens. ``users`` maps secrets to users; a secret has all
     ``scopes``."""
 
     def __init__(self, users: Mapping[str, str], jwt_verifier: JwtVerifier | None, scopes: Sequence[str] = ()) -> None:
@@ -485,13 +494,14 @@ class BearerVerifier(TokenVerifier):
 
 
 class _KeySet:
-    """Refreshed every five minutes and when a token names an unknown key. Anyone can send tokens, so there is one fetch
-    at a time, at most every five seconds, also after a failure. A known key never waits for a fetch. The cooldown of
-    :class:`jwt.PyJWKClient` only begins with a success. It also holds a lock during a fetch, which blocks a thread for
-    each token, and it limits neither the size of the answer nor the total time."""
+    """The keys of an issuer. They are fetched again after five minutes, and when a token names an unknown key. Since
+    anyone can send tokens, there is one fetch at a time, at most every five seconds, also after a failure. A known key
+    never waits for a fetch. :class:`jwt.PyJWKClient` is not used: its cooldown begins only with a success, its lock
+    blocks a thread for each token during a fetch, and it limits neither the size of the answer nor the total time."""
 
     def __init__(self, url: str) -> None:
-        """Check ``url``. Raises :class:`~transports.errors.UsageError` if the keys could be altered in transit."""
+        """``url`` is the address of the keys. Raises :class:`~transports.errors.UsageError` if the keys could be
+        altered in transit from there."""
         origin = urlsplit(origin_of(url) or "")
         is_protected = origin.scheme == "https" or is_loopback(origin.hostname)
         if not is_page(url) or not is_protected:
@@ -503,6 +513,7 @@ class _KeySet:
         self._fetch_lock = asyncio.Lock()
 
     async def key(self, kid: object) -> jwt.PyJWK:
+        """Return the key with the id ``kid``, and fetch the keys first if it is unknown. Raises PyJWT's errors."""
         if not self._has_key(kid):
             async with self._fetch_lock:
                 # Another token may have fetched the key meanwhile.
@@ -575,7 +586,8 @@ def _public_key(file: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ScopeChallenge:
-    """Answers 403 with the needed scopes in a header (RFC 6750 3.1), so that a client can ask its user for them.
+    """Answers a call with too few scopes: status 403, with the needed scopes in a header (RFC 6750 3.1), so that a
+    client can ask its user for them.
     ``check`` takes a tool, its arguments and the session id (empty without one), and raises
     :class:`~transports.errors.UsageError`. ``metadata_url`` is the address of the resource's metadata (RFC 9728)."""
 

@@ -35,10 +35,11 @@ _TOO_MANY_DATA = {"code": TooLarge.code, "limit": MAX_REQUESTED}
 
 
 class MessageCheck:
-    """Refuses a request with a JSON-RPC error: status 413 above ``max_bytes`` or 50,000 values and names, 408 if its
-    body arrives too slowly, 400 if it is not a message or has the id of a running request of its session. A body that
-    is too large is read and dropped up to eight times its limit; the error also says how many bytes files may have,
-    ``max_file_bytes``. ``challenge`` returns the response to a message whose sender lacks permissions, or ``None``."""
+    """Checks the body of each POST, and refuses a bad one with a JSON-RPC error: status 413 above ``max_bytes`` or
+    50,000 values and names, 408 if the body arrives too slowly, 400 if it is not a message or has the id of a running
+    request of its session. A body that is too large is read and dropped up to eight times its limit. Its error also
+    says how many bytes files may have, ``max_file_bytes``. ``challenge`` returns the response to a message whose sender
+    lacks permissions, or ``None``."""
 
     def __init__(
         self,
@@ -93,7 +94,8 @@ class MessageCheck:
     async def _serve_once(
         self, session: str, request_id: types.RequestId, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Refuse the id of a running request: the SDK would send both answers in the response to the second."""
+        """Serve a request, or refuse it if its id is that of a running request: the SDK would send both answers in the
+        response to the second request."""
         key = (session, str(request_id))
         if not await self._has_ended(key):
             reason = "a request with this id is still running; use another id"
@@ -109,7 +111,8 @@ class MessageCheck:
             ended.set()
 
     async def _has_ended(self, key: tuple[str, str]) -> bool:
-        """Wait up to a second: a client may send its next request before the response to the last one has ended."""
+        """Whether no request with this id is running. This waits up to a second, since a client may use an id again
+        just before the response to its last request has ended."""
         try:
             async with asyncio.timeout(1):
                 while key in self._running:
@@ -150,9 +153,9 @@ def receive_again(message: Message, receive: Receive) -> Receive:
 async def read_request_body(
     request: Request, refuse: Callable[[bytes, int], Response | None], *, max_dropped: int
 ) -> bytes | Response:
-    """``refuse`` is called with each chunk and the size of the body so far, and returns a response to refuse it. A
-    refused body is still read, up to the size ``max_dropped``, since a client reads no response before it has sent its
-    request."""
+    """Return the body of a request, or a response that refuses it. ``refuse`` is called with each chunk and the size of
+    the body so far, and returns such a response or ``None``. A refused body is still read, up to the size
+    ``max_dropped``, since a client reads no response before it has sent its request."""
     chunks: list[bytes] = []
     size = 0
     refusal: Response | None = None
@@ -187,6 +190,7 @@ class Refused(Exception):
 
 
 def parse_message(line: bytes) -> types.JSONRPCMessage:
+    """Parse a message of a client. Raises :class:`Refused` for anything that is not handed to the server."""
     if has_more_values(line, MAX_REQUESTED):
         raise Refused(line, types.INVALID_REQUEST, _TOO_MANY, _TOO_MANY_DATA)
     try:
@@ -207,7 +211,8 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
 
 
 def _request_id(line: bytes) -> types.RequestId | None:
-    """Search both ends of a line that cannot be parsed for its id. ``None`` for anything but a request."""
+    """Find the id of a request in a line that cannot be parsed. Return ``None`` for an unknown id, and for a line that
+    is not a request."""
     ends = ends_of_message(line)
     if not ends.has_method:
         return None

@@ -55,7 +55,7 @@ _MIB = 1 << 20
 
 
 def _split_at(separator: str) -> BeforeValidator:
-    """Return a validator that splits a text, as a variable has it, into a list; other values stay."""
+    """Return a validator that splits a text into a list, since an environment variable is a text. Other values stay."""
 
     def split(value: object) -> object:
         if not isinstance(value, str):
@@ -184,8 +184,9 @@ class Options(BaseSettings):
         return self
 
     def shows(self, tool: str, *numbered: str) -> bool:
-        """``numbered`` is the actual name, with a number if another tool has the name ``tool``. Numbers depend on the
-        order of the apps, so a pattern that hides ``tool`` hides the numbered names too."""
+        """Whether clients may see and call a tool. ``numbered`` is its actual name, which has a number if another tool
+        has the name ``tool``. Numbers depend on the order of the apps, so a pattern that hides ``tool`` hides the
+        numbered names too."""
         is_shown = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
         is_hidden = any(fnmatchcase(name, pattern) for name in (tool, *numbered) for pattern in self.hide_tools)
         return is_shown and not is_hidden
@@ -215,13 +216,13 @@ class Options(BaseSettings):
 
     @classmethod
     def load(cls, *, config: Path | None = None, **options: object) -> Options:
-        """``config`` is by default ``abp.toml`` in the working folder. ``options`` that are not ``None`` take
-        precedence over it and the environment. An untrusted file may only narrow permissions; its other settings are
-        ignored with a warning."""
+        """Load the settings. ``options`` that are not ``None`` come first, then the environment, then the file
+        ``config``, by default ``abp.toml`` in the working folder. An untrusted file may only narrow permissions; its
+        other settings are ignored with a warning."""
         require_known(_PREFIX, cls.model_fields)
         config_file = read_config(config)
         from_arguments: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-        # Without those that arguments and variables override, whose values in the file are not checked.
+        # Settings that arguments or variables override are left out, so that their values in the file are not checked.
         from_file: dict[str, Any] = {
             key: value
             for key, value in _settings_in(config_file, cls.model_fields).items()
@@ -273,7 +274,8 @@ def _remove_widening(settings: dict[str, Any], config_file: ConfigFile) -> None:
 
 
 def _only_narrows(key: str, value: object) -> bool:
-    """Return true also for a value of a wrong type, which raises an error later."""
+    """Whether an untrusted file may have this setting. True also for a value of a wrong type, which is refused
+    later."""
     if key not in _NARROWING:
         return False
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -74,7 +74,8 @@ async def call_result(
     describer: ArtifactDescriber,
     opened: OpenedView | None = None,
 ) -> CallToolResult:
-    """``session`` is that of the app, ``None`` for a call without one; ``opened`` is the view that the call has opened.
+    """Make the MCP result of a call. ``session`` is the session of the app, or ``None`` for a call without an app;
+    ``opened`` is the view that the call has opened.
 
     Data that does not fit is in an artifact, or marked as omitted. A file that was not stored has no link. A result by
     reference (without ``inline_data``) has neither images nor beginnings of files. The JSON document says nothing
@@ -107,13 +108,14 @@ async def call_result(
     is_cut = message.structured_content != document
     if is_cut:
         result.report_clamped(json_size(document), json_size(message.structured_content))
-    # After the text, and not counted with it: images have limits of their own.
+    # Images follow the text. They are added last, since they have other limits than the rest of the message.
     message.content[1:1] = images
     return message
 
 
 def _previewed_files(result: Result) -> list[ArtifactRef]:
-    """Leave out files that the router made of long data, since the text shows the data."""
+    """Return the files of which the result shows an image or the beginning. Files that the router made of long data are
+    not among them, since the text shows that data already."""
     if not result.inline_data:
         return []
     return [ref for ref in answered_files(result).values() if ref.stored]
@@ -139,7 +141,8 @@ async def _call_document(
 
 
 async def _shortened_data(result: Result, max_bytes: int) -> dict[str, object]:
-    """Return ``data``, and ``truncated`` if something is cut, as for an agent; nothing for data that needs no cut."""
+    """Return ``data``, and ``truncated`` if something is cut, in the form for agents. Return an empty dictionary for
+    data that is short enough."""
     max_field_chars = result.limits.max_field_chars or max_bytes
     if json_size(result.data) <= min(max_bytes, max_field_chars):
         return {}
@@ -160,6 +163,7 @@ def _short_reference(ref: ArtifactRef) -> dict[str, object]:
 
 
 def _image_blocks(pictures: Sequence[Picture]) -> tuple[list[ContentBlock], int]:
+    """Return the blocks of pictures and their labels, and the number of bytes of the labels."""
     blocks: list[ContentBlock] = []
     label_bytes = 0
     for picture in pictures:
@@ -307,7 +311,7 @@ class DetachedTools:
     async def start(
         self, call: ToolCall, app: App, capability: str, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> CallToolResult:
-        """Start a call of `abp_call` with `detach`, and return its id as a result. ``work`` is the call of the app."""
+        """Start a call of `abp_call` with `detach`, and return a result with its id. ``work`` calls the app."""
         record = call_record(app, call.id, capability, detached=True)
 
         async def begin() -> Result:
@@ -316,12 +320,13 @@ class DetachedTools:
 
         call.on_question = partial(self._user.calls.question_changed, call.id)
         await self._user.calls.start(record, call, begin(), self._content_maker(app))
-        # Let the call begin.
+        # One turn of the event loop lets the call begin.
         await asyncio.sleep(0)
         text = f"Started: call {call.id} of {plain_line(capability)}.\nabp_result has its result; abp_cancel ends it."
         return text_result(text, {"success": True, **_record_document(record)}, self._max_answer_bytes)
 
     async def detach(self, call: ToolCall, app: App, capability: str) -> dict[str, object]:
+        """Turn a running call into a detached one, and return its task for the client."""
         record = call_record(app, call.id, capability, detached=True)
         call.detached = True
         call.on_question = partial(self._user.calls.question_changed, call.id)
@@ -333,9 +338,11 @@ class DetachedTools:
         return {"resultType": "task", **_task_fields(started.record)}
 
     def _content_maker(self, app: App) -> MakeContent:
+        """Return the function that makes the stored result of a detached call of ``app`` when the call has finished."""
         user = self._user
 
         async def make_content(event: CallFinished) -> bytes:
+            # The call may have stored artifacts, which are resources of this user.
             user.subscribers.resources_changed()
             if event.result is None:
                 error = event.error or ABPError("the call ended without a result")
@@ -355,6 +362,7 @@ class DetachedTools:
         params: CallToolRequestParams,
         arguments: Mapping[str, Any],
     ) -> CallToolResult | InputRequiredResult:
+        """Return the result or the status of a detached call, or the question that its app asks."""
         call_id = str(arguments["call"])
         wait_seconds = float(arguments.get("wait", 20))
         running = _running_call(self._user, call_id)
@@ -366,7 +374,7 @@ class DetachedTools:
                 return InputRequiredResult(
                     input_requests={question.key: question.client_request.request()}, request_state=f"call {call_id}"
                 )
-            # A call that has ended has its result soon, once that is written.
+            # The result of a call that has ended is still being written. That takes only a moment.
             wait_seconds = 10.0 if running.task.done() else 0.0
 
         kept_call = await self._user.calls.get(call_id, self._scope, wait=wait_seconds)
@@ -386,7 +394,8 @@ class DetachedTools:
 
 
 def _running_call(user: User, call_id: str) -> ToolCall | None:
-    """Return a call of a user that runs in this bridge; ``None`` for any other, such as one that the gallery runs."""
+    """Return a user's call if it is running in this bridge. Return ``None`` for other calls, such as those of the
+    gallery."""
     live = user.calls.find_live(call_id, user.store.scope)
     if live is None or not isinstance(live.pending, ToolCall):
         return None
@@ -394,7 +403,8 @@ def _running_call(user: User, call_id: str) -> ToolCall | None:
 
 
 def _kept_result(call: KeptCall, max_bytes: int) -> CallToolResult:
-    """Return the status while the call runs. Raises an error if the outcome is unknown, or has expired."""
+    """Return the result of a detached call, or its status while it is running. Raises an error if its outcome is
+    unknown or its result has expired."""
     if call.content is not None:
         return CallToolResult.model_validate_json(call.content)
 
@@ -460,6 +470,7 @@ def _task_fields(record: CallRecord) -> dict[str, object]:
 
 
 def add_tasks(server: Server[None], user_of: Callable[[Context], User]) -> None:
+    """Add the tasks extension to a server. Tasks are detached calls of the user of a request."""
     tasks = _Tasks(user_of)
     server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", _TaskParams, tasks.get)

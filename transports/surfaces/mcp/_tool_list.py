@@ -66,8 +66,8 @@ _FILES = {
         "additionalProperties": False,
     },
 }
-#: Schema of `files` for the tool of each capability: short, since a model reads it once for each tool. Calls are
-#: checked against :data:`_FILES`.
+#: Schema of `files` for the tool of each capability. It is short, since a model reads it once for each tool; the calls
+#: themselves are checked against :data:`_FILES`.
 _BRIEF_FILES = {
     "type": "array",
     "description": "Files to send, each as one of content (base64), artifact (id), path (of the bridge's machine). "
@@ -90,7 +90,8 @@ _LENGTH = {
 
 
 def _options(**properties: object) -> dict[str, object]:
-    """Return the schema of an object of Playwright's options. ``path`` must never be one: a model could write files."""
+    """Return the schema of an object of Playwright's options. The option ``path`` must never be among them, since with
+    it a model could write files."""
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
@@ -285,26 +286,29 @@ OPEN_VIEW = "abp_open_view"
 
 
 def fixed_tools(options: Options) -> dict[str, Tool]:
-    """Return the tools of the bridge. Without ``enable_file_tools`` none is for artifacts, and no call takes ``files``.
-    With ``export_roots`` ``abp_read_artifact`` may write a file, so it is not marked as read-only."""
+    """Return the tools of the bridge by name. Without ``enable_file_tools`` the tools for artifacts are left out, and
+    `abp_call` has no ``files``. With ``export_roots`` `abp_read_artifact` may write a file, so it is not marked as
+    read-only."""
     tools = dict(FIXED_TOOLS)
     if options.export_roots:
         tools["abp_read_artifact"] = tools["abp_read_artifact"].model_copy(
             update={"annotations": _annotations(idempotent=True)}
         )
     if not options.enable_file_tools:
-        schema = dict(tools["abp_call"].input_schema)
-        schema["properties"] = {key: value for key, value in schema["properties"].items() if key != "files"}
-        tools["abp_call"] = tools["abp_call"].model_copy(update={"input_schema": schema})
-        for name in ("abp_artifacts", "abp_read_artifact"):
-            del tools[name]
+        call_schema = dict(tools["abp_call"].input_schema)
+        call_schema["properties"] = dict(call_schema["properties"])
+        del call_schema["properties"]["files"]
+        tools["abp_call"] = tools["abp_call"].model_copy(update={"input_schema": call_schema})
+        del tools["abp_artifacts"]
+        del tools["abp_read_artifact"]
     return tools
 
 
 @dataclass
 class CapabilityTool:
-    """Shared by the apps of ``sessions``. ``first`` is the capability as the first app declares it, and ``differs`` is
-    true if another app has a different schema. ``hints`` are unverified claims of the apps."""
+    """The tool for a capability, which the apps of ``sessions`` share. ``first`` is the capability as the first app
+    declares it, and ``differs`` is true if another app has a different schema. ``hints`` are unverified claims of the
+    apps."""
 
     name: str
     first: Capability = field(repr=False)
@@ -320,12 +324,14 @@ class CapabilityTool:
 
     @cached_property
     def _first_schema(self) -> ModelSchema:
-        """Made only for tools that are listed or called: with 200 tools each call would take 13 ms instead of 5 ms."""
+        """Schema of the first app for a model. It is made only for tools that are listed or called: if all 200 tools
+        had one, each call would take 13 ms instead of 5 ms."""
         return model_schema(self.schema)
 
     @property
     def declared(self) -> ModelSchema:
-        """Schema of the app; any object if the apps differ, as each call is checked by the schema of its app."""
+        """Schema of the parameters for a model. If the apps differ, it allows any object; each call is still checked by
+        the schema of its app."""
         if self.differs:
             return model_schema({})
         return self._first_schema
@@ -347,6 +353,7 @@ class CapabilityTool:
         return members_of(self._first_schema.schema.get("properties"))
 
     def share_with(self, capability: Capability) -> None:
+        """Note that another app has this capability, declared as ``capability``."""
         schema = tool_schema(capability)
         if schema != self.schema and model_schema(schema) != self.declared:
             self.differs = True
@@ -355,7 +362,7 @@ class CapabilityTool:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Name that settings use, without a number, and the actual name."""
+        """Two names: the one that settings use, without a number, and the actual one."""
         return tool_name(self.capability), self.name
 
     def definition(self) -> Tool:
@@ -382,7 +389,8 @@ class CapabilityTool:
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
-    """Make tools. Apps with the same capability share its tool, with the hints that all give. At most 200 get one."""
+    """Make the tools for the capabilities of all apps, 200 at most. Apps with the same capability share its tool, which
+    has only the hints that all these apps give."""
     tools: dict[str, CapabilityTool] = {}
     by_capability: dict[str, CapabilityTool] = {}
     for key, app in apps.items():
@@ -415,6 +423,7 @@ def has_views(apps: Apps) -> bool:
 
 
 def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
+    """Return the scopes that a call of a tool needs: those of the tool, and those of the app that it selects."""
     capability_tool = capability_tools(user.apps, files=True).get(tool)
     if capability_tool is None:
         return _scopes_for_fixed(user, tool, arguments)
@@ -451,7 +460,8 @@ def _scopes_of_tools(options: Options, tool_names: set[str]) -> set[str]:
 
 
 def _scopes_of_selected(user: User, session: object, capability: str | None) -> set[str]:
-    """Return the scopes of the app that a call selects; none if it selects no app, which the tool reports."""
+    """Return the scopes of the app that a call selects. If it selects no app, return an empty set: the tool itself
+    reports that."""
     try:
         app = user.apps.select(session, capability)
     except UsageError:
@@ -472,7 +482,7 @@ def require_scopes(user: User, tool: str, arguments: Mapping[str, Any]) -> None:
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:
-    """Check the token again, for an ``app`` that may have been opened since :func:`require_scopes`."""
+    """Check the scopes of an app that may have been opened only after :func:`require_scopes` was called."""
     token = get_access_token()
     if token is not None:
         _require_granted(token, tool, _scopes_of_app(user, app))

@@ -74,33 +74,35 @@ class Tools:
         return await tools[name](arguments)
 
     async def call_capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
-        """Call a capability's tool. ``arguments`` are the app's parameters, and the bridge's session and files."""
+        """Call a capability's tool. ``arguments`` are the app's parameters, together with the session and the files,
+        which are for the bridge."""
         params = dict(arguments)
-        own_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
+        bridge_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
         session = params.pop(tool.session_argument, None)
         if session is not None:
-            own_arguments["session"] = session
+            bridge_arguments["session"] = session
         if tool.files_argument is not None:
-            own_arguments["files"] = params.pop(tool.files_argument, [])
-        own_arguments = tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, own_arguments)
+            bridge_arguments["files"] = params.pop(tool.files_argument, [])
+        bridge_arguments = tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, bridge_arguments)
 
         app = await self._select(session, tool.capability)
-        return await self._call(app, tool.capability, app_arguments(tool.declared, params), own_arguments)
+        return await self._call(app, tool.capability, app_arguments(tool.declared, params), bridge_arguments)
 
     async def _select(self, key: object, capability: str | None = None) -> App:
-        """Return a connected app, opened again if it was closed. Only then its scopes are known, and checked."""
+        """Return a connected app; one that was closed is opened again first. Then its scopes are known and checked."""
         app = await self._user.connections.select(key, self._reopen, capability)
         require_app_scopes(self._user, self._params.name, app)
         return app
 
     async def _select_callable(self, arguments: Mapping[str, Any]) -> App:
+        """Return the app whose capability these arguments name. Refuse a capability whose tool is hidden."""
         capability = arguments["capability"]
         # The app must be open before its tools are listed below.
         app = await self._select(arguments.get("session"), capability)
 
         names = [tool_name(capability)]
         if self._options.hide_tools:
-            # The tools are listed only then, since hundreds take time.
+            # Listing hundreds of tools takes time, so it is done only if some are hidden.
             tools = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
             names += [tool.name for tool in tools if tool.capability == capability]
         if not self._options.shows(*names):
@@ -119,7 +121,7 @@ class Tools:
     async def _call(
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
     ) -> Answer:
-        """Call ``capability`` with ``params``; ``arguments`` are the bridge's, with files, timeout and so on."""
+        """Call ``capability`` with ``params``. ``arguments`` are for the bridge: files, timeout and so on."""
 
         async def call_app(call: ToolCall) -> Result:
             declaration = find_capability(app.session.info.name, capability, app.session.capabilities)
@@ -188,8 +190,9 @@ class Tools:
     async def _run_call(
         self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]], capability: str = ""
     ) -> Answer:
-        """Start a call, or resume it with the client's answer to its question. ``app`` is ``None`` for a call without
-        an app. A long call of a ``capability`` becomes a task if the client supports tasks."""
+        """Start a call, or resume it with the client's answer to its question. Return its result, its next question, or
+        a task, which a long call of a ``capability`` becomes if the client supports tasks. ``app`` is ``None`` for a
+        call without an app."""
         call = self._begin_or_resume(app, work)
         may_become_task = app is not None and capability and takes_tasks(self._ctx)
         timeout = TASK_AFTER if may_become_task else None
@@ -202,7 +205,7 @@ class Tools:
                 input_requests={question.key: question.client_request.request()},
                 request_state=self._user.suspend(call),
             )
-        # Only the call of an app has a timeout.
+        # `wait` has reached its timeout, which only the call of an app has.
         assert app is not None
         return await self._detached.detach(call, app, capability)
 
@@ -220,7 +223,7 @@ class Tools:
         return call
 
     async def _finished_result(self, call: ToolCall, app: App | None) -> CallToolResult:
-        # Also after an error, since a part of the answer may be stored.
+        # This is announced before an error is raised below: a part of the answer may be stored even then.
         self._user.subscribers.resources_changed()
         return await call_result(
             call.task.result(),
@@ -320,7 +323,8 @@ class Tools:
         return self._text_result("\n".join(lines), **document)
 
     async def _describe_sessions(self, key: object) -> tuple[list[str], list[dict[str, object]]]:
-        """Return lines of text, and JSON. Without a key, describe all apps, also those that are not open."""
+        """Describe sessions, as lines of text and as JSON. Without a key, describe all, also those that are not
+        open."""
         closed_sessions = await self._user.connections.arguments_of_closed_apps()
         apps = list(self._user.apps.values())
         if key:
@@ -328,7 +332,7 @@ class Tools:
 
         lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in apps]
         if apps:
-            # Only of the first app, to keep the text short.
+            # Only the first app's capabilities are listed, to keep the text short.
             lines.append(f"  {', '.join(_capability_signatures(apps[0]))}")
         lines += [f"{session}: was connected before, opened again by its first call" for session in closed_sessions]
         if not lines:
@@ -373,6 +377,7 @@ def _capability_signatures(app: App) -> list[str]:
 
 
 def _app_document(app: App) -> dict[str, object]:
+    """Describe a connected app as JSON, with its first 300 capabilities."""
     session = app.session
     features = [name for name, is_supported in session.features.items() if is_supported]
     target_key = "name" if app.is_named else "url"
@@ -412,8 +417,8 @@ def _capability_document(capability: Capability) -> dict[str, object]:
 async def _open_and_read(
     apps: Apps, opener: App, view: View, uri: str, *, with_picture: bool
 ) -> tuple[Result, App | None]:
-    """Return the result of the tool, with the files of its view and if wanted a picture, and the view as an app. If
-    only the tool succeeds, return its result with a warning, and ``None``."""
+    """Open a view. Return the result of its tool, with the view's files and if wanted a picture, and the view as an
+    app. If the tool succeeds but the view cannot be shown, return the result with a warning, and ``None``."""
     try:
         app = await apps.open_view(opener, view, uri)
     except ABPError as error:
@@ -435,6 +440,7 @@ async def _open_and_read(
 
 
 def _result_of_call(view: View) -> Result | None:
+    """Return the result of the tool of a view, or ``None`` if the tool has none."""
     try:
         return view.result
     except UsageError:
@@ -488,7 +494,7 @@ def _view_document(app: App) -> dict[str, object]:
     return {
         "uri": app.shown_target,
         "opened_by": app.opened_by.key,
-        # Without changes of its size, of which there may be many.
+        # A view may change its size very often, so these requests are left out.
         "requests": [_request_document(request) for request in requests if request.kind != "size"],
         "messages": plain_tree(messages),
         "model_context": plain_tree(view.model_context),

@@ -63,6 +63,7 @@ _CONFIGURED = "configured"
 
 
 def _comparable_target(target: str) -> str:
+    """Return a target in a form that is equal for equal addresses: the host in lower case, and a path."""
     if not is_address(target) or origin_of(target) is None:
         return target
     parts = urlsplit(target)  # its scheme is in lower case
@@ -71,8 +72,9 @@ def _comparable_target(target: str) -> str:
 
 
 class Connections:
-    """Connections of a user. Only the arguments that a model gave are kept, no cookies and no secrets. Opening a
-    connection again is therefore a new `abp_connect`, with the current rules."""
+    """The connections that a user has made, which outlive the apps and the bridge. Only the arguments of `abp_connect`
+    are kept, no cookies and no secrets. Opening a connection again is therefore a new `abp_connect`, with the current
+    rules."""
 
     def __init__(self, apps: Apps, ledger: CallLedger) -> None:
         self._apps = apps
@@ -93,6 +95,7 @@ class Connections:
         return self._kept
 
     async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
+        """Keep the connection of an app, with the arguments that opened it."""
         connections = await self._kept_connections()
         connections[app.key] = dict(arguments)
 
@@ -104,20 +107,20 @@ class Connections:
         await self._ledger.keep_connection(self._scope, app.key, arguments)
 
     async def find_open(self, target: str, arguments: Mapping[str, object]) -> App | None:
-        """Return the oldest app with the transport, browser and page of these ``arguments`` of `abp_connect`."""
+        """Return the oldest open app that these ``arguments`` of `abp_connect` could have opened, or ``None``: it has
+        the same target, transport, browser and page."""
         connections = await self._kept_connections()
         transport = arguments.get("transport", "auto")
         defaults = {"browser": "chromium", "headless": True, "abpPage": EXTENSION_PAGE}
+        wanted = {name: arguments.get(name, default) for name, default in defaults.items()}
 
         for key, app in self._apps.items():
             has_target = _comparable_target(app.target) == _comparable_target(target)
             has_transport = transport in ("auto", app.session.transport.name)
             if not has_target or not has_transport:
                 continue
-            connected_with = connections.get(key, {})
-            if all(
-                connected_with.get(name, default) == arguments.get(name, default) for name, default in defaults.items()
-            ):
+            app_arguments = connections.get(key, {})
+            if {name: app_arguments.get(name, default) for name, default in defaults.items()} == wanted:
                 return app
         return None
 
@@ -139,7 +142,8 @@ class Connections:
         return app
 
     async def arguments_of_closed_apps(self) -> dict[str, dict[str, object]]:
-        """Return them by session, without the connections of the bridge's settings."""
+        """Return the arguments of the kept connections whose apps are not open, by session. Connections of the bridge's
+        settings are left out."""
         return {
             session: arguments
             for session, arguments in (await self._kept_connections()).items()
@@ -165,6 +169,7 @@ class Connections:
         return self._apps.select(selected_key, capability)
 
     async def _reopen(self, key: str, arguments: Mapping[str, object], open_app: Open) -> None:
+        """Open a closed app again. If it is being opened already, wait for that."""
         if key not in self._opening:
             opening = self._opening[key] = asyncio.ensure_future(open_app(arguments, key))
             opening.add_done_callback(partial(self._on_opened, key))
@@ -173,7 +178,7 @@ class Connections:
 
     def _on_opened(self, key: str, opening: asyncio.Future[App]) -> None:
         del self._opening[key]
-        # The waiting request may be gone.
+        # The request that waited for the app may be gone, so its error may have no reader.
         mark_retrieved(opening)
 
     def with_warning_if_reopened(self, app: App, result: Result) -> Result:
@@ -255,7 +260,7 @@ class Subscribers:
     async def listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Send notifications to a client without a handshake until it ends the request."""
+        """Answer the request with which a client without a handshake listens: send notifications until it ends."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
         self._stream_uris.append(uris)
         try:
@@ -290,7 +295,7 @@ class Subscribers:
         self._announce_change(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._clients)
 
     def _store_changed(self, change: StoreChange) -> None:
-        """Announce stored and removed artifacts. One with the same id always has the same content."""
+        """Announce stored and removed artifacts: to subscribers of the artifact, and as a change of the list to all."""
         changed_ids = {ref.id for ref in (*change.stored, *change.updated)}
         changed_ids.update(artifact_id for artifact_id, _ in change.removed)
         for uri in self._subscribed_uris():
@@ -304,8 +309,8 @@ class Subscribers:
         self._announce_change(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
 
     async def log(self, level: types.LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
-        """Send ``data`` to the client of the request ``ctx``, or without a request to all clients with a handshake.
-        Others get log messages only during a request, and only if it asks for them."""
+        """Send a log message to the client of the request ``ctx``, or without a request to all clients with a
+        handshake. Clients without a handshake get log messages only during a request that asks for them."""
         message = types.LoggingMessageNotification(
             params=types.LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, 4096))
         )
@@ -326,6 +331,9 @@ class Subscribers:
     def _announce_change(
         self, event: ServerEvent, send: Callable[[ServerSession], Coroutine[object, object, None]], keys: Iterable[str]
     ) -> None:
+        """Send a change in the background: as ``event`` to streams, and with ``send`` to the clients with these
+        keys."""
+
         async def publish(keys: list[str]) -> None:
             await self._bus.publish(event)
             for key in keys:
@@ -352,7 +360,8 @@ class Subscribers:
         return set[str]().union(*self._stream_uris, *(client.uris for client in self._clients.values()))
 
     async def update_subscriptions(self) -> None:
-        """Also update the subscriptions at servers. No change is missed after this returns."""
+        """Watch the store and subscribe at servers, as the clients' subscriptions now need it. After this returns, no
+        change is missed."""
         async with self._update_lock:
             if any(uri.startswith(_ARTIFACT) for uri in self._subscribed_uris()):
                 await self._watcher.start()
@@ -361,7 +370,8 @@ class Subscribers:
             await self._update_servers({uri for uri in self._subscribed_uris() if not uri.startswith(_ARTIFACT)})
 
     async def _update_servers(self, uris: set[str]) -> None:
-        """Move subscriptions at servers. A URI that none accepts is tried again with the next update."""
+        """Subscribe to ``uris`` at servers, and end all other subscriptions there. A URI that no server accepts is
+        tried again with the next update."""
         for uri, app in list(self._servers.items()):
             is_open = self._apps.get(app.key) is app
             if uri in uris and is_open:
@@ -390,7 +400,7 @@ async def _change_subscription(app: App, uri: str, change: Awaitable[object]) ->
 
 
 def connection_key(ctx: Context) -> str:
-    """Return the session id. It is empty over stdio and for newer clients, whose header is ignored."""
+    """Return the session id of a client with a handshake over HTTP; it is empty for all other clients."""
     if ctx.request is None or is_modern(ctx):
         return ""
     session: str = ctx.request.headers.get("mcp-session-id", "")
@@ -402,7 +412,8 @@ NO_APPS: Mapping[str, AppEntry] = MappingProxyType({})
 
 
 class User:
-    """The :class:`~transports.surfaces.shared._apps.AppListener` of the user's apps, isolated from all other users."""
+    """A user with apps, calls and subscriptions, isolated from all other users. It is the
+    :class:`~transports.surfaces.shared._apps.AppListener` of its apps."""
 
     def __init__(self, users: Users, name: str, store: ArtifactStore) -> None:
         self.store = store
@@ -437,8 +448,8 @@ class User:
     async def connect(self, target: str, options: dict[str, object], key: str | None = None) -> App:
         """Connect an app; ``key`` is its previous session name, if any."""
         entry = self.named.get(target)
-        chooses_itself = entry is not None and entry.headless is not None
-        if self.options.headless is not None and not chooses_itself:
+        has_setting = entry is not None and entry.headless is not None
+        if self.options.headless is not None and not has_setting:
             options = {**options, "headless": self.options.headless}
         return await self.apps.connect(target, options, key=key)
 
@@ -496,7 +507,8 @@ class User:
         await self.subscribers.log(level, f"abp.{app.key}", message, ctx)
 
     async def wait_until_connected(self, timeout: float | None = None) -> str | None:
-        """Return the targets of the options that failed, and the reasons, as a text; otherwise ``None``."""
+        """Wait until the apps of the options are connected. Return a text with those that failed and the reasons, or
+        ``None`` if none failed."""
         if not self._connecting:
             return None
         await asyncio.wait(self._connecting.values(), timeout=timeout)
@@ -523,13 +535,15 @@ class User:
     # --- calls that wait for an answer --------------------------------------------------------------------------------
 
     def suspend(self, call: ToolCall) -> str:
-        """Return the key for :meth:`resume`. The call is cancelled after ten minutes."""
+        """Keep a call that waits for an answer, and return its key for :meth:`resume`. After ten minutes without an
+        answer the call is cancelled."""
         key = secrets.token_hex(16)
         self._suspended[key] = call
         asyncio.get_running_loop().call_later(QUESTION_TIMEOUT, self._cancel_suspended, key)
         return key
 
     def resume(self, key: str) -> ToolCall:
+        """Return a suspended call. Raises :class:`~transports.errors.UsageError` if it has ended."""
         call = self._suspended.pop(key, None)
         if call is None:
             raise UsageError("the call that asked has ended; make it again", code="SESSION_EXPIRED", retryable=True)
@@ -543,7 +557,7 @@ class User:
     # --- activity of the user -----------------------------------------------------------------------------------------
 
     def mark_used(self) -> None:
-        """Called at the beginning and the end of each request. The first one connects the apps of the options."""
+        """Note the beginning or the end of a request. The first request connects the apps of the options."""
         self._last_used = time.monotonic()
         if not self._dormant:
             return
@@ -576,8 +590,8 @@ class User:
 
 @dataclass(eq=False)
 class Users:
-    """The users of a server. ``connection`` is the session id of a request, empty without one. It only matters with
-    ``isolate_sessions``, which makes each session a separate user."""
+    """The users of a server. Where methods take a ``connection``, it is the session id of a request, empty without a
+    session. It only matters with ``isolate_sessions``, which makes each session a separate user."""
 
     store: ArtifactStore
     connect: Connect
@@ -591,7 +605,7 @@ class Users:
     _run_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def get(self, connection: str) -> User:
-        """Return the user of the current request's token, or with ``isolate_sessions``, of this session."""
+        """Return the user of the current request: the one of its token, or with ``isolate_sessions`` of its session."""
         name, session = key = self._user_key(connection)
         if key not in self._users:
             # The client's session is the tenant, since the session of a scope is that of an app.
@@ -602,9 +616,11 @@ class Users:
         return self._users[key]
 
     def count_apps(self, name: str) -> int:
+        """Count the apps of a user's sessions together."""
         return sum(user.apps.count for (owner, _), user in self._users.items() if owner == name)
 
     def _make_room(self, name: str) -> None:
+        """Close the longest idle session of a user who has as many as are allowed."""
         keys = [(owner, session) for owner, session in self._users if owner == name]
         if len(keys) >= MAX_SESSIONS:
             longest_idle = max(keys, key=lambda key: self._users[key].idle_seconds())
@@ -643,7 +659,7 @@ class Users:
 
     async def _retire_user(self, key: tuple[str, str | None], user: User, limit: float) -> None:
         """Disconnect the apps of a user who is still idle. A user without subscriptions is forgotten."""
-        # Requests may have come while other users were retired.
+        # The user may have made a request while other users were retired.
         is_still_idle = self._users.get(key) is user and user.idle_seconds() > limit
         if not is_still_idle:
             return

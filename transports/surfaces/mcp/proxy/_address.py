@@ -41,7 +41,7 @@ logger = logging.getLogger("transports")
 SESSION, VERSION = "mcp-session-id", "mcp-protocol-version"
 #: Maximum number of characters of a server's text in a message.
 _MAX_TEXT = 500
-#: Maximum number of bytes that are looked at of a refusal, or of a page in place of an answer.
+#: Maximum number of bytes that are read of a refusal, or of a page that comes in place of an answer.
 _MAX_REFUSAL = 64 * 1024
 #: Parameter that becomes a header, by method: those of the protocol, and those of its extension for tasks.
 _NAME_FIELDS = {**NAME_BEARING_METHODS, **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")}
@@ -57,7 +57,8 @@ def upstream_client(server: HttpServer) -> httpx2.AsyncClient:
 
 
 async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
-    """Return one line, without a byte order mark. Raises :class:`~transports.errors.TooLarge`."""
+    """Return the body of a response as one line, without a byte order mark. Raises
+    :class:`~transports.errors.TooLarge`."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.aiter_bytes():
@@ -74,10 +75,12 @@ def unreachable(server: HttpServer, error: Exception) -> ConnectFailed:
 
 
 async def refusal_of(server: HttpServer, response: httpx2.Response, raw_id: bytes) -> bytes:
+    """Return the JSON-RPC error for a request that the server has refused with an HTTP status."""
     return _refusal_from(server, response, raw_id, await _read_refusal(response))
 
 
 async def _read_refusal(response: httpx2.Response) -> bytes:
+    """Return the body of a refusal; a very long one is empty."""
     try:
         return await read_body(response, _MAX_REFUSAL)
     except TooLarge:
@@ -100,6 +103,7 @@ def _refusal_from(server: HttpServer, response: httpx2.Response, raw_id: bytes, 
 
 
 def _error_in(body: bytes) -> bytes:
+    """Return the error object of a JSON-RPC message in ``body``, as it is written; empty if it has none."""
     try:
         require_limits(body)
         error = bytes(FIELDS_DECODER.decode(body).get("error", b""))
@@ -110,8 +114,8 @@ def _error_in(body: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Posted:
-    """A message or a batch. ``unanswered`` has the ids in JSON of its requests that have no answer yet, by their keys;
-    ``method`` is that of a single message."""
+    """A message or a batch that was posted. ``unanswered`` has those of its requests that have no answer yet: their ids
+    in JSON, by their keys. ``method`` is the method of a single message."""
 
     unanswered: dict[Key, bytes]
     method: str = ""
@@ -156,11 +160,12 @@ class AddressServer:
         pass  # each message was one request
 
     async def send(self, line: bytes) -> None:
-        """Send a message; a notification before this returns, and so before the next message."""
+        """Send a message of the client. Requests and answers are sent in the background; a notification is sent before
+        this returns, and so before the next message."""
         try:
             message = await read_message(line)
         except ABPError:
-            # A batch, or no message at all: the server answers what is wrong with it.
+            # The line is a batch, or not a message. The server reports what is wrong with such a line.
             batch = _Posted(await _requests_in(line), is_batch=True)
             self._begin_task(None, self._post_and_answer(line, batch, self._session))
             return
@@ -194,7 +199,8 @@ class AddressServer:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _begin_task(self, key: Key | None, work: Coroutine[object, object, None]) -> None:
-        """Start a task. With the ``key`` of a request, :meth:`_cancel_post` can cancel it."""
+        """Start a task, whose failure ends the connection. With the ``key`` of a request, :meth:`_cancel_post` can
+        cancel it."""
         task = start_task(work, partial(fail_connection, self._ended))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -202,7 +208,7 @@ class AddressServer:
             self._posts[key] = task
 
     async def _post_and_answer(self, line: bytes, posted: _Posted, headers: Mapping[str, str]) -> None:
-        """Post a message, and answer requests that the server does not answer with the reason."""
+        """Post a message. A request that the server does not answer is answered here, with an error that says why."""
         reason = ""
         try:
             await self._post(line, posted, headers)
@@ -226,7 +232,7 @@ class AddressServer:
             post.cancel()
 
     def _message_headers(self, message: Message) -> dict[str, str]:
-        """Return those that repeat parts of a message, as protocol 2026-07-28 asks; none for older protocols."""
+        """Return the headers that repeat parts of a message, as protocol 2026-07-28 asks; none for older protocols."""
         params = message.params
         if not params.version:
             return {}
@@ -246,6 +252,8 @@ class AddressServer:
         return headers
 
     async def _post(self, line: bytes, posted: _Posted, headers: Mapping[str, str]) -> None:
+        """Post a message, and deliver the messages of the response. Requests that stay unanswered are left to the
+        caller."""
         all_headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
         async with self._client.stream("POST", self._server.url, content=line, headers=all_headers) as response:
             if posted.method == "initialize":
@@ -264,7 +272,8 @@ class AddressServer:
                     raise ProtocolError(self._no_answer_in(body))
 
     async def _answer_refused(self, response: httpx2.Response, posted: _Posted, *, has_session: bool) -> None:
-        """Answer the refused requests, or log the refusal. A session that the server has forgotten ends."""
+        """Answer each request that the server refused, or log the refusal of other messages. If the server has
+        forgotten the session, the connection ends."""
         body = await _read_refusal(response)
         if has_session and has_forgotten_session(response.status_code, body):
             await self._end_session(posted)
@@ -294,6 +303,7 @@ class AddressServer:
             self._ended.set_result(None)
 
     async def _read_stream(self, response: httpx2.Response, posted: _Posted) -> None:
+        """Deliver the events of a response. If the stream ends before all requests are answered, resume it."""
         position = _StreamPosition()
         try:
             await self._read_events(response, position, posted)
@@ -306,7 +316,8 @@ class AddressServer:
             await self._resume_stream(position, posted)
 
     async def _resume_stream(self, position: _StreamPosition, posted: _Posted) -> None:
-        """Give up after five attempts in a row without an event."""
+        """Open the stream again and again, until all requests are answered. Give up after five attempts in a row
+        without an event."""
         max_failures = 5
         while position.last_id and not posted.is_answered and position.failures < max_failures:
             await asyncio.sleep(position.delay())
@@ -320,7 +331,8 @@ class AddressServer:
             await asyncio.sleep(position.delay())
 
     async def _get_events(self, position: _StreamPosition, posted: _Posted) -> bool:
-        """Return whether the stream may be opened again: the server has not refused it, or only now."""
+        """Open a stream and deliver its events. Return whether the stream may be opened again: it may not if the server
+        refuses it, unless the stream was open before and the server fails only now."""
         headers = self._resume_headers(position.last_id)
         try:
             async with self._client.stream("GET", self._server.url, headers=headers) as response:
@@ -332,7 +344,8 @@ class AddressServer:
         return True
 
     def _resume_headers(self, last_id: str) -> list[tuple[bytes, bytes]]:
-        """Make headers as bytes, since ids need not be ASCII."""
+        """Return the headers to open a stream after the event ``last_id``. They are bytes, since ids need not be
+        ASCII."""
         headers = [(name.encode(), value.encode()) for name, value in self._session.items()]
         headers.append((b"accept", b"text/event-stream"))
         if last_id:
@@ -340,7 +353,7 @@ class AddressServer:
         return headers
 
     async def _read_events(self, response: httpx2.Response, position: _StreamPosition, posted: _Posted) -> None:
-        """Return at the end of the stream, or once the requests of ``posted`` are answered."""
+        """Deliver events until the stream ends, or until the requests of ``posted`` are answered."""
         position.was_open = True
         async with aclosing(events_of(response, MAX_BYTES)) as events:
             async for event in events:
@@ -372,24 +385,25 @@ class AddressServer:
                 logger.warning("a message of %s is dropped: %s", self._server, error.message)
             return
         except ABPError:
-            # The client reports what is wrong with it.
+            # The message cannot be read, which the client reports.
             await self._deliver_in_turn(raw)
             return
 
-        if _note_answer(message, posted):
+        if _take_answered(message, posted):
             self._learn_from_answer(posted.method, message)
         await self._deliver_in_turn(raw)
 
     async def _deliver_list(self, raw: bytes, posted: _Posted) -> None:
+        """Deliver a list of messages. The answer to a batch stays a list; any other list is delivered item by item."""
         items = await read_batch(raw)
         if not posted.is_batch:
             for item in items:
                 await self._deliver_message(item, posted)
             return
         for item in items:
-            # Something else beside the answers is the client's to report.
+            # If an item is not a message, the client reports that.
             with suppress(ProtocolError):
-                _note_answer(await read_message(item), posted)
+                _take_answered(await read_message(item), posted)
         await self._deliver_in_turn(raw)
 
     async def _answer_with_error(self, posted: _Posted, reason: str, data: Mapping[str, object] | None = None) -> None:
@@ -403,6 +417,7 @@ class AddressServer:
             await self._deliver(raw)
 
     def _learn_from_answer(self, method: str, message: Message) -> None:
+        """Note what later headers need: the protocol version, and the parameters of tools that become headers."""
         result = message.envelope.result
         try:
             if method == "initialize" and result:
@@ -414,10 +429,11 @@ class AddressServer:
                     if places:
                         self._parameter_headers[tool.name] = places
         except (ValueError, RecursionError):
-            pass  # an answer of another form, which the client reports
+            pass  # the answer has another form, which the client reports
 
 
 async def _requests_in(line: bytes) -> dict[Key, bytes]:
+    """Return the ids of the requests in a batch, as JSON, by their keys; none if the line is not a batch."""
     requests: dict[Key, bytes] = {}
     with suppress(ABPError):
         for item in await read_batch(line):
@@ -427,7 +443,8 @@ async def _requests_in(line: bytes) -> dict[Key, bytes]:
     return requests
 
 
-def _note_answer(message: Message, posted: _Posted) -> bool:
+def _take_answered(message: Message, posted: _Posted) -> bool:
+    """Remove the request that ``message`` answers from the unanswered ones. Return whether it was among them."""
     if not message.is_answer or message.key is None:
         return False
     return posted.unanswered.pop(message.key, None) is not None
@@ -435,8 +452,8 @@ def _note_answer(message: Message, posted: _Posted) -> bool:
 
 @dataclass(slots=True)
 class _StreamPosition:
-    """Where to resume a stream. ``retry`` is the delay in seconds that the server wants before the stream is resumed.
-    ``failures`` counts how often in a row it ended without an event."""
+    """Where to resume a stream: after the event ``last_id``. ``retry`` is the delay in seconds that the server wants
+    before that. ``failures`` counts how often in a row the stream ended without an event."""
 
     last_id: str = ""
     retry: float | None = None
@@ -444,5 +461,6 @@ class _StreamPosition:
     was_open: bool = False
 
     def delay(self) -> float:
+        """Count a failure, and return the seconds to wait before the next attempt."""
         self.failures += 1
         return backoff_delay(self.failures) if self.retry is None else self.retry

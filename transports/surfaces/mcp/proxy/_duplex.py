@@ -35,12 +35,13 @@ logger = logging.getLogger("transports")
 
 #: Function that sends a message to the server.
 ToServer: TypeAlias = Callable[[bytes], Awaitable[None]]
-#: Function that sends a message to the client. One without bytes says that its request gets no answer.
+#: Function that sends a message to the client. A message without bytes only says that its request gets no answer.
 ToClient: TypeAlias = Callable[[ClientMessage], Awaitable[None]]
 
 
 class Duplex:
-    """Both directions of a connection. Messages are passed on as they came, except for what ``exchange`` changes."""
+    """Passes messages between a client and a server, in both directions. They stay as they came, except for what
+    ``exchange`` changes."""
 
     def __init__(self, exchange: Exchange, to_server: ToServer, to_client: ToClient) -> None:
         self._exchange = exchange
@@ -48,14 +49,15 @@ class Duplex:
         self._to_client = to_client
         #: Requests that the proxy works on: their own answers, and calls whose files are read.
         self._working: dict[Key, asyncio.Task[None]] = {}
-        # A live view of the keys.
+        # The view of the keys always shows the current ones.
         exchange.unsent = self._working.keys()
         self._last_message = asyncio.get_running_loop().time()
-        #: Gets the error of a write to the client that no other task waits for.
+        #: Gets the error of a write to the client if no other task waits for that write.
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def is_busy(self) -> bool:
+        """True while the proxy or the server works on a request."""
         return bool(self._working) or self._exchange.owes_answers
 
     @property
@@ -68,7 +70,7 @@ class Duplex:
         return asyncio.get_running_loop().time() - self._last_message
 
     async def handle_client_line(self, line: bytes | MessageEnds) -> None:
-        """Handle a line of the client, or only the ends of a message that is over the limit."""
+        """Handle a line of the client. Of a message that is over the limit, ``line`` is only the ends."""
         if isinstance(line, MessageEnds):
             await self._refuse_oversized(line, over_limit(MAX_BYTES, "bytes"))
             return
@@ -78,7 +80,7 @@ class Duplex:
             await self._refuse_oversized(ends_of_message(line), error)
             return
         except ProtocolError:
-            # A batch, or no message at all: the server answers what is wrong with it.
+            # The line is a batch, or not a message. The server reports what is wrong with such a line.
             await self._to_server(line)
             return
         await self.handle_client_message(message)
@@ -94,8 +96,9 @@ class Duplex:
         await self._to_server(message.raw)
 
     async def read_server(self, run: Callable[[Deliver], Awaitable[None]]) -> None:
-        """Pass on what ``run`` delivers, until it ends. Raises :class:`~transports.errors.ProtocolError` for an answer
-        that cannot be read, if its request is unknown, and the error of a client that cannot be written to."""
+        """Pass the messages that ``run`` delivers on to the client, until ``run`` ends. Raises
+        :class:`~transports.errors.ProtocolError` if an answer cannot be read and its request is unknown, and the error
+        of a write to the client that fails."""
         reading = asyncio.ensure_future(run(self._handle_server_line))
         try:
             await asyncio.wait((reading, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -113,6 +116,7 @@ class Duplex:
         await cancel_and_wait(self._working.values())
 
     async def _pass_request(self, message: Message) -> None:
+        """Handle a request: the proxy answers it, fills in its files, or passes it on to the server."""
         if self._exchange.is_for_proxy(message):
             self._begin_work(message, self._answer_request)
             return
@@ -124,7 +128,7 @@ class Duplex:
         await self._to_server(message.raw)
 
     def _begin_work(self, message: Message, work: Callable[[Message], Awaitable[None]]) -> None:
-        """Start work on a request. If it fails, the request is answered with the error."""
+        """Start ``work`` on a request in the background. If the work fails, the error is the answer to the request."""
         assert message.key is not None
         key = message.key
 
@@ -163,7 +167,7 @@ class Duplex:
         await self._to_server(message.raw)
 
     async def _cancel_request(self, message: Message) -> bool:
-        """Return ``False`` for a request that the server has already."""
+        """Cancel the proxy's work on a request. Return ``False`` if the server has the request and must be notified."""
         key = key_or_none(message.params.request_id)
         if key is None:
             return False
@@ -176,7 +180,7 @@ class Duplex:
         return True
 
     async def _refuse_oversized(self, ends: MessageEnds, error: TooLarge) -> None:
-        """Refuse a message of which only the ends are known."""
+        """Refuse a message of the client that is too large, of which only the ends are known."""
         refusal = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
         is_answer = ends.identity and not ends.has_method
         is_notification = ends.has_method and not ends.identity
@@ -194,8 +198,8 @@ class Duplex:
 
 
 async def run_stdio(upstream: Upstream, context: ProxyContext) -> int:
-    """Return the exit status of a server that has ended, otherwise 0."""
-    stdin = Stdin()  # before descriptor 1 is stderr
+    """Serve the client over stdin and stdout. Return the exit status of a server that has ended, otherwise 0."""
+    stdin = Stdin()  # this must be made before _Stdout() redirects descriptor 1 to stderr
     stdout = _Stdout()
     try:
         return await relay(upstream, context, stdin, stdout.write)
@@ -211,8 +215,9 @@ async def relay(
     chunks: AsyncIterable[bytes],
     write: Callable[[ClientMessage], Awaitable[None]],
 ) -> int:
-    """``chunks`` is the client's output, and ``write`` sends a message to it. When the client ends, the server's input
-    is closed, and its answers still pass. Return the status of a server that has ended by itself, otherwise 0."""
+    """Pass messages between a client and a server until one of them ends. ``chunks`` is the client's output, and
+    ``write`` sends the client a message. When the client ends, the server's input is closed, and its answers still
+    pass. Return the status of a server that has ended by itself, otherwise 0."""
     duplex = Duplex(Exchange(context), upstream.send, write)
     client = asyncio.ensure_future(_read_client(chunks, duplex))
     server = asyncio.ensure_future(duplex.read_server(upstream.run))
@@ -244,7 +249,8 @@ async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
 
 
 async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future[None]) -> None:
-    """Wait until the server has answered all requests and ended, or has been silent for a minute."""
+    """After the end of the client, wait until the server has answered all requests and ended, or has been silent for a
+    minute."""
 
     async def wait_while(is_expected: Callable[[], bool]) -> None:
         while is_expected() and not server.done():
@@ -258,7 +264,7 @@ async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio
 
 
 class _Stdout:
-    """Anything else that this process writes to stdout goes to stderr."""
+    """The stdout of this process for messages alone: all other output to stdout goes to stderr from now on."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)
@@ -276,7 +282,8 @@ class _Stdout:
                 await asyncio.to_thread(write_all, self._fd, memoryview(line))
 
     def _can_take(self, size: int) -> bool:
-        """Whether a write would not block: then no thread is needed, which takes 70 µs, a third of a small call."""
+        """Whether a write would not block, so that it needs no thread. A thread takes 70 µs, a third of a small
+        call."""
         has_poll = hasattr(select, "poll")  # not on Windows
         if not has_poll or size > select.PIPE_BUF:
             return False

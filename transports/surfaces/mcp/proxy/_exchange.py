@@ -79,6 +79,8 @@ class _ToolFacts:
 
 @dataclass(slots=True)
 class Facts:
+    """What a proxy has learned about a server from its answers."""
+
     version: str = ""
     has_resources: bool = True
     tools: dict[str, _ToolFacts] = field(default_factory=dict)
@@ -105,14 +107,15 @@ def proxy_of(
     json_previews: bool,
     roots: Sequence[Path] | None,
 ) -> ProxyContext:
-    """Raises :class:`~transports.errors.UsageError` for an unknown ``preset``."""
+    """Make the context of a proxy for a server. Raises :class:`~transports.errors.UsageError` for an unknown
+    ``preset``."""
     policy = named_preset(preset) if preset else ABP
     return ProxyContext(store, ProxyOptions(max_inline, policy, json_previews), Stats(str(server), log_file()), roots)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """A message for the client. ``request`` is the one that the message belongs to, if that is known."""
+    """A message for the client. ``request`` is the key of the request that the message belongs to, if that is known."""
 
     raw: bytes
     request: Key | None = None
@@ -128,16 +131,17 @@ class _Request:
 
 
 class Exchange:
-    """Messages of one client. Artifacts are stored in ``scope``, and only these are read. Without one, they are stored
-    under a new session, and those of all are read. ``facts`` may be shared with other clients of the server."""
+    """The exchange of messages between one client and the server. Artifacts are stored in ``scope``, and the client can
+    read only those. Without a ``scope``, artifacts are stored under a new session, and the client can read those of all
+    sessions. ``facts`` may be shared with other clients of the server."""
 
     def __init__(self, context: ProxyContext, scope: Scope | None = None, facts: Facts | None = None) -> None:
         self.facts = facts or Facts()
         self.roots = Roots(context.roots)
         self._context = context
         if scope is None:
-            # Files without an owner would stay forever. A client that was started again has the links of its last
-            # session.
+            # Artifacts without an owner would stay forever, so they get a new session. All sessions are readable, since
+            # a client that was started again still has links of its last session.
             self._stored = context.store.scoped(Scope(session=secrets.token_urlsafe(12)))
             self._readable = context.store
         else:
@@ -146,16 +150,18 @@ class Exchange:
         #: Requests that the server has not answered.
         self._open: Recent[Key, _Request] = Recent(max_remembered)
         self._warned = False
-        #: Requests that the server does not have: an answer of the server to one of them is dropped.
+        #: Requests that the server has not received yet. If it nevertheless answers one of them, the answer is dropped.
         self.unsent: Collection[Key] = ()
 
     @property
     def owes_answers(self) -> bool:
+        """True while the server has to answer a request."""
         return any(not request.is_cancelled for request in self._open.values())
 
     # --- to the server ------------------------------------------------------------------------------------------------
 
     def add_request(self, message: Message) -> None:
+        """Remember a request that is sent to the server, so that its answer is recognised."""
         assert message.key is not None
         params = message.params
         tool = ""
@@ -173,18 +179,19 @@ class Exchange:
             self._open[key].is_cancelled = True
 
     def is_for_proxy(self, message: Message) -> bool:
-        """Return whether the proxy answers a request itself. But see :meth:`is_for_server`."""
+        """Whether the proxy answers a request itself, unless :meth:`is_for_server` says otherwise."""
         if message.method == "resources/read":
             return message.params.uri.startswith("artifact:")
         return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
 
     async def is_for_server(self, message: Message) -> bool:
-        """True for an artifact that the proxy does not have: servers such as ``abp mcp`` have artifacts, too."""
+        """Whether the server must answer the reading of an artifact, since the proxy does not have this artifact.
+        Servers such as ``abp mcp`` have artifacts, too."""
         if message.method != "resources/read" or not self.facts.has_resources:
             return False
         try:
             return not await self._readable.exists(artifact_id_in(message.params.uri))
-        except Exception:  # noqa: BLE001 - the answer reports it
+        except Exception:  # noqa: BLE001 - the proxy's answer reports the error
             return False
 
     async def answer(self, message: Message) -> bytes:
@@ -214,13 +221,14 @@ class Exchange:
         return result
 
     def files_in(self, message: Message) -> dict[Place, str]:
+        """Return the artifacts and paths that a call names where its tool takes files, by their places."""
         tool = self._tool_of(message)
         if tool is None:
             return {}
         return tool.files.find_named_in(message)
 
     async def with_files(self, message: Message, files: Mapping[Place, str], ask: Ask) -> Message:
-        """``ask`` sends a question to the client."""
+        """Return a call with the content of its ``files`` filled in. ``ask`` sends a question to the client."""
         tool = self._tool_of(message)
         assert tool is not None
         folders: list[Path] = []
@@ -238,9 +246,9 @@ class Exchange:
     # --- to the client ------------------------------------------------------------------------------------------------
 
     async def rewrite_for_client(self, line: bytes | MessageEnds) -> ClientMessage | None:
-        """Rewrite a message; return ``None`` for one that is dropped, such as output that is not a message. ``line`` is
-        only the ends of a message that is over the limit. Raises :class:`~transports.errors.ProtocolError` for an
-        answer that cannot be read, if its request is unknown."""
+        """Rewrite a message of the server for the client. Return ``None`` to drop it, for instance output that is not a
+        message. Of a message that is over the limit, ``line`` is only the ends. Raises
+        :class:`~transports.errors.ProtocolError` if an answer cannot be read and its request is unknown."""
         if isinstance(line, MessageEnds):
             return self._pass_oversized(line, over_limit(MAX_BYTES, "bytes"))
         try:
@@ -281,7 +289,8 @@ class Exchange:
         return ClientMessage(b"[%s]" % b",".join(raw_messages))
 
     def _pass_unreadable(self, line: bytes) -> ClientMessage | None:
-        """Pass on a message that is not valid JSON, so that the client can report it. Drop anything else."""
+        """Handle a line that cannot be read. If it looks like a message, pass it on, so that the client can report what
+        is wrong with it. Drop anything else."""
         ends = ends_of_message(line)
         if not ends.is_message:
             return self._log_dropped(line)
@@ -294,14 +303,15 @@ class Exchange:
         return ClientMessage(line, key, is_answer=True)
 
     def _log_dropped(self, line: bytes) -> ClientMessage | None:
-        """Log output that is dropped, the first time only."""
+        """Log the first output that is dropped, and return ``None`` for all such output."""
         if not self._warned:
             self._warned = True
             logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", line)
         return None
 
     def _pass_oversized(self, ends: MessageEnds, error: TooLarge) -> ClientMessage | None:
-        """Answer the request with an error, and drop any other message. Only the ends of the answer are known."""
+        """Return an error for the request that an oversized message answers. Drop a message that is not an answer.
+        ``ends`` are the known parts of the message."""
         raw_id = ends.identity
         key = key_or_none(raw_id)
         if key not in self._open:
@@ -321,20 +331,26 @@ class Exchange:
         return ClientMessage(answer, key, is_answer=True)
 
     def _related_request(self, message: Message) -> Key | None:
+        """Return the key of the request that a notification or a question of the server belongs to, if that is
+        known."""
         params = message.params
-        if message.method == "notifications/progress":
-            token = key_or_none(params.progress_token)
-            keys = (key for key, request in self._open.items() if request.progress == token)
-            return None if token is None else next(keys, None)
-        return key_or_none(params.meta.get(SUBSCRIPTION_ID, msgspec.Raw()))
+        if message.method != "notifications/progress":
+            return key_or_none(params.meta.get(SUBSCRIPTION_ID, msgspec.Raw()))
+
+        token = key_or_none(params.progress_token)
+        if token is None:
+            return None
+        keys = (key for key, request in self._open.items() if request.progress == token)
+        return next(keys, None)
 
     async def _pass_answer(self, message: Message, request: _Request) -> bytes:
+        """Return an answer for the client, with links in place of large content, and count its size."""
         rewritten: Rewritten | None = None
         if message.envelope.result:
             try:
                 rewritten = await self._rewrite_result(message.envelope.result, request)
             except (ValueError, RecursionError):
-                pass  # a result of another form, which the client reports
+                pass  # the result has another form, which the client reports
             except Exception:  # the client must get the answer in any case
                 logger.exception("an answer to %s passes as it came", request.method)
 
@@ -353,7 +369,7 @@ class Exchange:
         return raw
 
     async def _rewrite_result(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
-        """Return ``None`` if the result stays as it is. The server's tools are learned from it."""
+        """Return the rewritten result, or ``None`` if it stays as it is. Facts about the server are learned from it."""
         match request.method:
             case "initialize" | "server/discover":
                 return self._rewrite_description(result)
@@ -397,7 +413,7 @@ class Exchange:
 
 
 def listed_tools(result: msgspec.Raw) -> list[_ListedTool]:
-    """Read the tools, without those of another form. Raises ``ValueError`` for a result of another form."""
+    """Read the tools in a result of `tools/list`, and skip invalid ones. Raises ``ValueError`` for another result."""
     tools: list[_ListedTool] = []
     for raw in msgspec.json.decode(result, type=_ToolList).tools:
         with suppress(ValueError):
@@ -412,7 +428,7 @@ def _facts_about_tools(result: msgspec.Raw) -> dict[str, _ToolFacts]:
 
 
 def fail_connection(connection: asyncio.Future[None], error: BaseException) -> None:
-    """End the connection. The message of an unexpected error is only in the log."""
+    """End the connection with an error. An unexpected error is replaced by one that only names its type."""
     if not connection.done():
         is_expected = isinstance(error, ABPError | OSError)
         connection.set_exception(error if is_expected else ProtocolError(failure_message(error)))

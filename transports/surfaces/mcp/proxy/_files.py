@@ -28,7 +28,7 @@ from ....protocol._strict_json import encode_json, items_of, members_of
 from ...shared._capability_tools import resolve_reference
 from ._messages import FIELDS_DECODER, Key, Message, fields_of, to_raw
 
-#: Maximum number of levels of one schema, and of references that follow each other, that are looked at.
+#: Maximum number of levels of a schema that are searched, and of references that are followed one after the other.
 _MAX_DEPTH = 8
 #: Maximum number of bytes of all files of one call.
 _MAX_BYTES = 100 << 20
@@ -48,8 +48,8 @@ class _RootList(msgspec.Struct):
 
 
 class Roots:
-    """Folders of a client, which is asked for them when a call needs them. Only what is in ``allowed`` is used
-    (``None``: everything). ``available`` is true if the client shares folders at all."""
+    """Folders that a client shares (MCP "Roots"). The client is asked for them when a call needs them. Only folders in
+    ``allowed`` are used; if it is ``None``, all are. ``available`` is true if the client shares folders at all."""
 
     def __init__(self, allowed: Sequence[Path] | None) -> None:
         self.available = False
@@ -58,7 +58,8 @@ class Roots:
         self._questions: dict[Key | None, asyncio.Future[bytes]] = {}
 
     def consume(self, message: Message) -> bool:
-        """Return whether ``message`` is an answer for the proxy. A change makes the next call ask for the folders."""
+        """Take the client's answer to a question for its folders. Return whether ``message`` is such an answer. If it
+        says that the folders have changed, they are asked for again by the next call."""
         if message.method == "notifications/roots/list_changed":
             self._folders = None
             for question in self._questions.values():
@@ -72,9 +73,9 @@ class Roots:
         return True
 
     async def folders(self, ask: Ask) -> list[Path]:
-        """Return at most 100 folders; none if the client does not answer within ten seconds."""
-        is_none_allowed = self._allowed is not None and not self._allowed
-        if not self.available or is_none_allowed:
+        """Return the client's folders, 100 at most; none if the client does not answer within ten seconds."""
+        allows_nothing = self._allowed is not None and not self._allowed
+        if not self.available or allows_nothing:
             return []
         try:
             async with asyncio.timeout(10):
@@ -111,14 +112,15 @@ def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]
     except (OSError, RuntimeError, ValueError, RecursionError):
         return []
 
-    # Of each pair, the folder that is inside the other one.
+    # From each pair of a shared and an allowed folder, use the one that is inside the other.
     shared_inside_allowed = [path for path, folder in pairs if path.is_relative_to(folder)]
     allowed_inside_shared = [folder for path, folder in pairs if folder.is_relative_to(path)]
     return shared_inside_allowed + allowed_inside_shared
 
 
 def _parse_path(text: str) -> Path | None:
-    """``text`` is a ``file:`` URL of this machine or an absolute path; for any other text return ``None``."""
+    """Return the path that a text names: a ``file:`` URL of this machine, or an absolute path. Return ``None`` for any
+    other text."""
     path = text
     if text.startswith("file:"):
         try:
@@ -159,7 +161,7 @@ class FileParams:
                     max_size = _MAX_BYTES
                 by_place[schema_place] = _FileParam(is_url=True, max_bytes=min(max_size, _MAX_BYTES))
             elif part.get("contentEncoding") == "base64":
-                # Not in place of `x-mcp-file`, which says more.
+                # If another part of the schema has `x-mcp-file` for this place, that says more and stays.
                 by_place.setdefault(schema_place, _FileParam(is_url=False, max_bytes=_MAX_BYTES))
         return cls(by_place)
 
@@ -176,14 +178,15 @@ class FileParams:
                 for place, text in _texts_at(arguments, schema_place):
                     if text.startswith("artifact:") or _parse_path(text) is not None:
                         files[place] = text
-        except (ValueError, RecursionError):  # arguments of another form, which the server refuses
+        except (ValueError, RecursionError):  # the arguments have another form, which the server refuses
             return {}
         return files
 
     async def fill_in(
         self, message: Message, files: Mapping[Place, str], store: ArtifactStore, folders: Sequence[Path]
     ) -> bytes:
-        """Put the content of files in place of their names. A path outside ``folders`` stays as it is."""
+        """Return a call with the content of files in place of their names. A path outside ``folders`` stays as it
+        is."""
         max_files = 16
         if len(files) > max_files:
             raise UsageError(f"a call may have {max_files} files; send fewer at once")
@@ -191,7 +194,7 @@ class FileParams:
         values: dict[Place, object] = {}
         bytes_left = _MAX_BYTES
         for place, text in files.items():
-            # All items of a list have the same schema.
+            # All items of a list have the same schema, whose place has None instead of the index.
             param = self.by_place[tuple(None if isinstance(step, int) else step for step in place)]
             limit = min(param.max_bytes, bytes_left)
 
@@ -242,7 +245,7 @@ async def _read_artifact(uri: str, store: ArtifactStore, limit: int, place: Plac
 
 
 def _read_file(text: str, folders: Sequence[Path], limit: int, place: Place) -> _Content | None:
-    """Return ``None`` if it is outside ``folders``. Blocks."""
+    """Read the file that a text names. Return ``None`` if it is outside ``folders``. Blocks."""
     path = _parse_path(text)
     if path is None or not folders:
         return None
@@ -271,7 +274,8 @@ def _require_size(size: int, limit: int, place: Place) -> None:
 
 
 def _texts_at(node: object, schema_place: _SchemaPlace, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield the texts with their own places: of a list in the schema, those of all items. ``node`` is at ``place``."""
+    """Yield the texts in a tree that are at ``schema_place``, with their places. If the schema has a list on the way,
+    these are the texts in all its items. ``node`` is the part of the tree at ``place``."""
     if not schema_place:
         if isinstance(node, str):
             yield place, node
@@ -287,7 +291,7 @@ def _texts_at(node: object, schema_place: _SchemaPlace, place: Place = ()) -> It
 
 
 def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping[str, object]]]:
-    """Yield at most 1,000, outer ones first. References are followed."""
+    """Yield the parts of a schema with their places, 1,000 at most, outer ones first. References are followed."""
     max_parts = 1000
     unvisited: deque[tuple[_SchemaPlace, object]] = deque([((), schema)])
     visited = 0
@@ -311,7 +315,8 @@ def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, 
 
 
 def _follow_references(schema: Mapping[str, object], part: object) -> object:
-    """Return ``part`` itself if it is no reference, and ``None`` for a reference to another schema."""
+    """Return the part of the schema that ``part`` refers to. Return ``part`` itself if it is not a reference, and
+    ``None`` for a reference to another schema."""
     for _ in range(_MAX_DEPTH):
         reference = part.get("$ref") if isinstance(part, dict) else None
         if not isinstance(reference, str):

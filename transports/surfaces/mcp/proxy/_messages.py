@@ -113,8 +113,8 @@ _PARAMS_DECODER = msgspec.json.Decoder(Params)
 
 
 async def read_message(raw: bytes) -> Message:
-    """Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for
-    bytes that are not a JSON-RPC message."""
+    """Decode the envelope of a message. Raises :class:`~transports.errors.TooLarge` above a limit, and
+    :class:`~transports.errors.ProtocolError` for bytes that are not a JSON-RPC message."""
     return await in_thread_if_long(_decode_message, raw)
 
 
@@ -128,8 +128,8 @@ def _decode_message(raw: bytes) -> Message:
 
 
 async def read_batch(raw: bytes) -> list[bytes]:
-    """Return the raw messages. Raises the errors of :func:`read_message`. A batch within a batch is refused: 500 levels
-    would be decoded 500 times."""
+    """Return the messages of a batch, undecoded. Raises the errors of :func:`read_message`. A batch within a batch is
+    refused, since 500 levels would be decoded 500 times."""
     return await in_thread_if_long(_decode_batch, raw)
 
 
@@ -166,7 +166,8 @@ FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> Fields:
-    """Decode an object's fields. Lone surrogates become U+FFFD. Raises ``ValueError`` for anything else."""
+    """Return the fields of a JSON object. Lone surrogates become U+FFFD. Raises ``ValueError`` for anything but a JSON
+    object."""
     return _decode(FIELDS_DECODER, raw)
 
 
@@ -178,7 +179,7 @@ def _decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
 
 
 def fields_in(fields: Fields, name: str) -> Fields:
-    """Return no fields for a member that is not an object."""
+    """Return the fields of the object that is the member ``name``; none if it is missing or not an object."""
     try:
         return FIELDS_DECODER.decode(fields[name])
     except (KeyError, ValueError):
@@ -193,7 +194,8 @@ def to_raw(value: object) -> msgspec.Raw:
 
 
 def key_of(raw_id: bytes | msgspec.Raw) -> Key | None:
-    """Return ``None`` for no id and for ``null``. Raises ``ValueError`` for invalid JSON."""
+    """Return the key of an id in JSON. Return ``None`` for an empty text and for ``null``. Raises ``ValueError`` for
+    invalid JSON."""
     json_id = bytes(raw_id)
     if not json_id or json_id == b"null":
         return None
@@ -205,7 +207,7 @@ def key_of(raw_id: bytes | msgspec.Raw) -> Key | None:
 
 
 def key_or_none(raw_id: bytes | msgspec.Raw) -> Key | None:
-    """Return ``None`` also for invalid JSON."""
+    """Return the key as :func:`key_of` does, but ``None`` for invalid JSON."""
     try:
         return key_of(raw_id)
     except ValueError:

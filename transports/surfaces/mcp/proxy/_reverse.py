@@ -83,7 +83,7 @@ class ReverseProxy:
         self._context = context
         self._bodies = Bodies()
         self._client = upstream_client(server)
-        # The server's cookies would pass between users.
+        # All users share this client. If it kept cookies, the server would see those of one user from another.
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
         self._not_sent = _NOT_SENT | {name.lower() for name in server.headers}
         #: Exchanges by user and session.
@@ -99,6 +99,7 @@ class ReverseProxy:
             yield
 
     async def serve(self, request: Request, user: str) -> Response:
+        """Answer a request of a client, mostly by passing it on to the server."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -116,6 +117,7 @@ class ReverseProxy:
         return await self._serve_message(replace(received, message=message), message)
 
     async def _serve_message(self, received: _Received, message: Message) -> Response:
+        """Handle a message: the proxy uses or answers it, fills in its files, or passes it on to the server."""
         exchange = received.exchange
         if exchange.roots.consume(message):
             return Response(status_code=202)
@@ -170,12 +172,12 @@ class ReverseProxy:
         return await self._client.send(upstream, stream=True)
 
     async def _pass_response(self, response: httpx2.Response, received: _Received) -> Response:
-        """Rewrite the messages, and leave out the headers that are for the proxy."""
+        """Return the server's response for the client: with rewritten messages, and without headers for the proxy."""
         self._track_session(response, received)
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED}
 
         if response.status_code < 300 and is_event_stream(response):
-            # The type may name another encoding, but events are UTF-8. The stream's response sets its own.
+            # The type may name another encoding, but events are UTF-8. stream_response() sets the right type.
             headers.pop("content-type")
             events = _rewrite_events(response, received)
             return stream_response(events, headers, response.status_code)
@@ -195,8 +197,8 @@ class ReverseProxy:
         return Response(body, response.status_code, headers)
 
     async def _pass_refusal(self, response: httpx2.Response, raw_id: bytes) -> Response:
-        """Pass a refusal on; one that is not about the client, such as of the proxy's own credentials, as status
-        502."""
+        """Return the response for a refusal of the server. If it is not about the client, for instance because the
+        proxy's credentials are refused, its status becomes 502."""
         status = response.status_code
         is_about_client = 400 <= status < 600 and status not in (401, 407)
         if not is_about_client:
@@ -204,7 +206,7 @@ class ReverseProxy:
         return _json_response(await refusal_of(self._server, response, raw_id), status)
 
     def _track_session(self, response: httpx2.Response, received: _Received) -> None:
-        """Remember the session that a handshake has opened, and its owner; forget one that the client ends."""
+        """Remember the session that a handshake has opened, and its owner. Forget a session that the client ends."""
         user = received.user
         session = response.headers.get(SESSION)
         is_handshake = received.message is not None and received.message.method == "initialize"
@@ -220,7 +222,7 @@ class ReverseProxy:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of the response: a question for the client's roots if they are not known yet, then the
         messages of the server."""
-        #: ``None`` follows the last question.
+        # None follows the last question.
         questions: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         async def read_files() -> Message:
@@ -270,11 +272,12 @@ async def _rewrite_events(response: httpx2.Response, received: _Received) -> Asy
         if received.message is not None and received.message.key is not None:
             yield encode_event(error_message(received.raw_id, UNAVAILABLE, str(error)))
     except (httpx2.HTTPError, httpx2.StreamError) as error:
-        # The client sees the end of the stream, and may resume it.
+        # For the client the stream just ends, and it may resume the stream.
         logger.info("a stream broke: %s", type(error).__name__)
 
 
 async def _rewrite_message(raw: bytes, received: _Received) -> bytes:
+    """Return a message of the server as the client gets it, or an error that answers its request."""
     try:
         passed = await received.exchange.rewrite_for_client(raw)
     except ABPError as error:
@@ -290,6 +293,7 @@ def _json_response(body: bytes, status: int = 200) -> Response:
 
 
 def error_response(status: int, message: str, *, number: int = INVALID_REQUEST, code: str | None = None) -> Response:
+    """Make a response with a JSON-RPC error. ``number`` is the code of JSON-RPC, and ``code`` the one of ABP."""
     data = None
     if code is not None:
         data = {"code": code}
@@ -297,25 +301,25 @@ def error_response(status: int, message: str, *, number: int = INVALID_REQUEST, 
 
 
 class Bodies:
-    """Limits the bytes of each user's requests that arrive at the same time."""
+    """Reads the bodies of requests, and limits how many bytes of each user arrive at the same time."""
 
     def __init__(self) -> None:
         self._arriving: Counter[str] = Counter()
 
     async def read(self, request: Request, user: str) -> bytes | Response:
-        """Return the body as one line, or the response to one that is too large or too slow."""
-        counted_bytes = 0
+        """Return the body as one line, or the response that refuses a body which is too large or too slow."""
+        bytes_of_request = 0
 
         def refuse(chunk: bytes, size: int) -> Response | None:
-            nonlocal counted_bytes
-            counted_bytes += len(chunk)
+            nonlocal bytes_of_request
+            bytes_of_request += len(chunk)
             self._arriving[user] += len(chunk)
             return self._refuse_oversized(user, size)
 
         try:
             body = await read_request_body(request, refuse, max_dropped=8 * MAX_BYTES)
         finally:
-            self._arriving[user] -= counted_bytes
+            self._arriving[user] -= bytes_of_request
             if not self._arriving[user]:
                 del self._arriving[user]
 
@@ -338,7 +342,7 @@ def stream_response(
     events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
     """Stream events, with comments that keep the connection from being closed as idle."""
-    # The second header keeps nginx and others from holding events back until the end of the stream.
+    # The header x-accel-buffering keeps nginx and others from holding events back until the end of the stream.
     all_headers = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **(headers or {})}
     return StreamingResponse(_with_keepalives(events), status, media_type="text/event-stream", headers=all_headers)
 

@@ -27,7 +27,7 @@ from ._messages import FIELDS_DECODER, LINKS_SINCE, Fields, to_raw
 META_PREFIX = "abp-transports/"
 #: Maximum number of bytes of a preview.
 _PREVIEW_BYTES = 2048
-#: Smallest block in bytes for which a link is worth it, if only all texts together are over the limit.
+#: Blocks of fewer bytes are not replaced by links, if no block alone but all texts together are over the limit.
 _MIN_REPLACED = 1024
 #: Maximum number of files of one text or structured content that are replaced.
 _MAX_FILES = 100
@@ -56,8 +56,8 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """What is known of the request when its answer comes. ``name`` is that of the tool, otherwise the method.
-    ``version`` is the protocol version of the client."""
+    """What is known of the request when its answer comes. ``name`` is the name of the called tool, otherwise the
+    method. ``version`` is the protocol version of the client."""
 
     method: str
     name: str
@@ -86,8 +86,9 @@ DESCRIBER = ArtifactDescriber()
 async def rewrite(
     result: msgspec.Raw, request: AnsweredRequest, store: ArtifactStore, options: ProxyOptions
 ) -> Rewritten | None:
-    """Return ``None`` if nothing is large. Values are measured as they came, base64 as base64. A value that cannot be
-    stored stays as it is, with a warning. Raises ``ValueError`` for a result of another form."""
+    """Store the large values of a result, and return the result with links in their place. Return ``None`` if nothing
+    is large. Values are measured as they came, base64 as base64. A value that cannot be stored stays as it is, with a
+    warning. Raises ``ValueError`` for a result of another form."""
     if len(result) <= options.max_inline:
         return None
 
@@ -126,7 +127,7 @@ class _Rewriting:
         self._warnings: list[str] = []
 
     def list_in_meta(self, fields: Fields) -> Rewritten | None:
-        """Return ``None`` if there are neither artifacts nor warnings to list."""
+        """Add the artifacts and warnings to the result's ``_meta``. Return ``None`` without any of these."""
         if not self._refs and not self._warnings:
             return None
 
@@ -173,7 +174,8 @@ class _Rewriting:
         return to_raw(rewritten)
 
     def _indexes_to_replace(self, blocks: Sequence[msgspec.Raw]) -> set[int]:
-        """Return all blocks over the limit, and the largest texts until the others together are within the limit."""
+        """Return the indexes of the blocks to replace: all that are over the limit, and then the largest texts, until
+        the remaining texts together are within the limit."""
         sizes = [len(block) for block in blocks]
         large = {index for index, size in enumerate(sizes) if size > self._limit}
 
@@ -187,6 +189,7 @@ class _Rewriting:
         return large
 
     async def _replace_or_keep(self, place: str, item: msgspec.Raw, replace_item: _Replace) -> list[object]:
+        """Return what replaces an item. If it must stay, or cannot be stored, return the item itself."""
         try:
             value = await in_thread(msgspec.json.decode, item)
             if isinstance(value, dict):
@@ -198,7 +201,7 @@ class _Rewriting:
         return [item]
 
     async def _replace_block(self, place: str, block: dict[str, object]) -> list[object] | None:
-        """Return ``None`` to keep the block."""
+        """Store the content of a block, and return the blocks that replace it. Return ``None`` to keep the block."""
         match block:
             case {"type": "text", "text": str(text)}:
                 shown_text, refs = await self._store_text(f"{place}.text", text, None, None)
@@ -229,9 +232,9 @@ class _Rewriting:
     def _links(
         self, refs: Sequence[ArtifactRef], block: Mapping[str, object], resource: Mapping[str, object] | None = None
     ) -> list[object]:
-        """Link artifacts that have no link yet, or name them to a client without such blocks. Links keep the
-        annotations and the ``_meta`` of the ``block`` that they replace, and the ``_meta`` and URI of the ``resource``
-        in it."""
+        """Return blocks that link the artifacts without a link so far, or texts that name them if the client does not
+        know such blocks. Links keep the annotations and the ``_meta`` of the ``block`` that they replace, and the
+        ``_meta`` and URI of the ``resource`` in it."""
         unlinked = [ref for ref in refs if ref.id not in self._linked]
         self._linked |= {ref.id for ref in unlinked}
         if not self._request.has_links:
@@ -265,7 +268,8 @@ class _Rewriting:
         return to_raw(rewritten)
 
     async def _replace_content(self, place: str, item: dict[str, object]) -> list[object] | None:
-        """Return ``None`` to keep it, as for a view."""
+        """Store the content of a resource, and return the item that replaces it. Return ``None`` to keep it: a view,
+        for instance, is read by a host, not by a model."""
         if _is_view(item):
             return None
 
@@ -282,7 +286,8 @@ class _Rewriting:
         return [{**item, "_meta": {**meta, f"{META_PREFIX}artifacts": facts}}]
 
     async def _store_resource(self, place: str, resource: Mapping[str, object]) -> tuple[str, list[ArtifactRef]]:
-        """Return the text to show instead, and the artifacts: none for a resource without content."""
+        """Store the content of a resource. Return the text to show instead, and the artifacts. Without content, both
+        are empty."""
         mime_type = _text_or_none(resource.get("mimeType"))
         filename = filename_of(resource.get("uri"))
         shown_text = ""
@@ -298,7 +303,7 @@ class _Rewriting:
     # --- values -------------------------------------------------------------------------------------------------------
 
     async def _store_base64(self, place: str, text: str, mime_type: str | None, filename: str | None) -> ArtifactRef:
-        """If the base64 is broken, store the text itself, with a warning."""
+        """Store decoded base64. If the base64 is broken, store the text itself, with a warning."""
         try:
             return await self._store_binary(place, BinaryData(block_content(text), mime_type, None, filename))
         except BadEncoding as error:
@@ -308,7 +313,8 @@ class _Rewriting:
     async def _store_text(
         self, place: str, text: str, mime_type: str | None, filename: str | None
     ) -> tuple[str, list[ArtifactRef]]:
-        """Return the text to show instead, which is empty if the text was a file, and the artifacts."""
+        """Store a long text. Return a preview to show instead, which is empty if the text is an encoded file, and the
+        artifacts."""
         file = await in_thread(self._recognise_file, text)
         if file is not None:
             return "", [await self._store_binary(place, file)]
@@ -325,6 +331,8 @@ class _Rewriting:
     async def _store_json_text(
         self, place: str, text: str, tree: object, mime_type: str | None, filename: str | None
     ) -> tuple[str, list[ArtifactRef]]:
+        """Store the files in a JSON text, and if it is still too long then, the text itself. Return the text to show
+        instead, and the artifacts."""
         tree_without_files, refs = await self._store_files_in(place, tree)
         shorter = encode_json(tree_without_files)
         if refs and len(shorter) <= self._limit:
@@ -342,6 +350,7 @@ class _Rewriting:
         return max(MIN_BYTES, min(_PREVIEW_BYTES, self._limit))
 
     async def _store_files_in(self, place: str, tree: object) -> tuple[object, list[ArtifactRef]]:
+        """Store the files in a JSON value. Return the value with references in their place, and the artifacts."""
         try:
             files = await in_thread(self._find_files, tree)
         except ProtocolError:  # nested too deeply
@@ -363,7 +372,8 @@ class _Rewriting:
         return replace_values(tree, references), [*refs.values()]
 
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
-        """Return those that the policy declares, and those that it recognises."""
+        """Return the files in a JSON value by their places: those that the policy declares, and those that look like
+        files to it."""
         policy = self._options.policy
         files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._request.name))}
         for content in find(tree, heuristics=policy.search):
@@ -380,8 +390,9 @@ class _Rewriting:
     # --- structured content -------------------------------------------------------------------------------------------
 
     async def rewrite_structured(self, content: msgspec.Raw) -> tuple[msgspec.Raw, list[object]]:
-        """Replace long texts by references, as far as the tool's schema allows. If the content is still too large
-        because of many values, store all of it and return a preview. Return the content and the link blocks."""
+        """Return the structured content for the client, and the blocks that link what was stored. Long texts become
+        references, as far as the tool's schema allows. If the content is still too large because of its many values,
+        all of it is stored and a preview returned."""
         try:
             tree = await in_thread(decode_json, bytes(content))
             tree, refs = await self._replace_long_texts(tree)
@@ -397,7 +408,8 @@ class _Rewriting:
             return content, []
 
     async def _replace_long_texts(self, tree: object) -> tuple[object, list[ArtifactRef]]:
-        """Return the content and the artifacts. A text stays if the tool's schema allows no reference in its place."""
+        """Store long texts. Return the content with references in their place, and the artifacts. A text stays if the
+        tool's schema allows no reference there."""
         paths = (await in_thread(_find_long_texts, tree, self._limit))[:_MAX_FILES]
         refs: list[ArtifactRef] = []
 
@@ -440,7 +452,8 @@ class _Rewriting:
         return await self._store_artifact(place, [_utf8(text)], text_type, filename)
 
     async def _shorten_structured(self, tree: object, content: msgspec.Raw) -> tuple[bytes, list[ArtifactRef]]:
-        """Return a preview and its artifact. If no preview fits the schema, keep the content and store nothing."""
+        """Store the whole content. Return a preview of it as JSON, and the artifact. If no preview fits the schema,
+        return the content and store nothing."""
         limit = self._preview_bytes()
         if self._request.output_schema is None:
             preview: object = await in_thread(clamp, cast("JSONValue", tree), limit)
@@ -473,7 +486,7 @@ class _Rewriting:
     async def _store_artifact(
         self, place: str, chunks: Iterable[bytes], mime_type: str | None, filename: str | None
     ) -> ArtifactRef:
-        """List the artifact in the result's ``_meta`` under its ``place``."""
+        """Store an artifact, which is then listed in the result's ``_meta`` under its ``place``."""
         async with self._store.stage() as staged:
             pieces = iter(chunks)
             while (chunk := await in_thread(next, pieces, None)) is not None:
@@ -534,6 +547,7 @@ def _byte_size(text: str) -> int:
 
 
 def _parse_json_tree(text: str) -> object:
+    """Return the object or list that a text is in JSON, or ``None`` for any other text."""
     beginning = text[:100].lstrip()
     if beginning[:1] not in ("{", "["):
         return None
@@ -561,6 +575,7 @@ def _list_keys(fields: Mapping[str, object]) -> str:
 
 
 def _find_long_texts(tree: object, limit: int) -> list[Place]:
+    """Return the places of all texts with more than ``limit`` bytes."""
     places: list[Place] = []
     unvisited: list[tuple[Place, object]] = [((), tree)]
     while unvisited:
@@ -576,7 +591,7 @@ def _find_long_texts(tree: object, limit: int) -> list[Place]:
 
 
 def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, object]]:
-    """Return a text and the fields of the object that holds it, none if a list does."""
+    """Return the text at a path, and the fields of the object that holds it. A text in a list has no such fields."""
     node: Any = tree
     parent: object = {}
     for step in path:
@@ -586,7 +601,8 @@ def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, obj
 
 
 def _with_short_lists(tree: object, limit: int) -> object:
-    """Keep to ``limit`` bytes if possible, with at least one item in each list."""
+    """Return the value with shortened lists, so that it has at most ``limit`` bytes if possible. Each list keeps at
+    least one item."""
     max_items = 64
     shorter = _with_first_items(tree, max_items)
     while max_items > 1 and len(encode_json(shorter)) > limit:

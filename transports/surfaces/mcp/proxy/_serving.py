@@ -64,8 +64,8 @@ async def serve_proxy(
     users: Mapping[str, str],
     on_started: Callable[[str], object],
 ) -> None:
-    """Each client needs a bearer token of ``users`` (token to user), and a ``Host`` and ``Origin`` of this machine or
-    of ``address``. ``on_started`` is called with the URL."""
+    """Serve the proxy over HTTP at ``address``. Each client needs a bearer token of ``users`` (token to user), and a
+    ``Host`` and ``Origin`` of this machine or of ``address``. ``on_started`` is called with the URL."""
     proxy: ReverseProxy | _Sessions
     if isinstance(server, HttpServer):
         proxy = ReverseProxy(server, context)
@@ -92,7 +92,7 @@ async def serve_proxy(
         )
 
     try:
-        # Few sessions, since each has a process.
+        # The limit is low, since each session has a process.
         await serve_app(app, *address, on_started, proxy.running(), max_sessions=20)
     finally:
         context.stats.flush()
@@ -114,7 +114,7 @@ class _Sessions:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """End sessions without a request for half an hour meanwhile, and all at the end."""
+        """While the block runs, end sessions that had no request for half an hour. At its end, end all sessions."""
         ending = start_task(self._end_idle())
         try:
             yield
@@ -136,6 +136,7 @@ class _Sessions:
                     self._end_session(user, name)
 
     def _live_session(self, user: str, name: str | None) -> Session | None:
+        """Return a session, or ``None`` if it does not exist or its server has ended."""
         session = self._sessions.get((user, name))
         if session is not None and not session.is_alive:
             self._end_session(user, name)
@@ -152,6 +153,7 @@ class _Sessions:
         spawn(self._sessions.pop((user, name)).aclose(), self._closing)
 
     async def serve(self, request: Request, user: str) -> Response:
+        """Answer a request: open, use or end a session, or use the shared one for a client without a handshake."""
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
             if request.method != "POST":
                 return error_response(405, "only POST")
@@ -174,6 +176,7 @@ class _Sessions:
     async def _answer_post(
         self, request: Request, user: str, answer: Callable[[Message], Awaitable[Response]]
     ) -> Response:
+        """Read the message of a POST and let ``answer`` answer it. Refuse a body that is not a message."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -190,7 +193,8 @@ class _Sessions:
             return error_response(502, error.message, number=UNAVAILABLE, code=error.code)
 
     async def _post_in_session(self, user: str, session: Session | None, message: Message) -> Response:
-        """Send a message in ``session``, or open one with it, for a client with a handshake."""
+        """Handle a message of a client with a handshake. If ``session`` is ``None``, the message must open a
+        session."""
         headers: dict[str, str] = {}
         if session is None:
             if message.method != "initialize" or not message.is_request:
@@ -204,7 +208,8 @@ class _Sessions:
         return stream_response(_as_events(session.request(message)), headers)
 
     async def _post_without_session(self, user: str, message: Message) -> Response:
-        """Pass only requests on: other messages could be about a request of another client of the user."""
+        """Handle a message of a client without a handshake. Only requests are passed on: other messages could be about
+        a request of another client of the user."""
         if not message.is_request:
             return Response(status_code=202)
 
@@ -225,14 +230,14 @@ async def _as_events(messages: AsyncGenerator[bytes, None], first: bytes = b"") 
 
 
 class _Stream:
-    """Messages for one response. A client that takes none for a minute is cut off."""
+    """Messages for one response. A client that does not take the next message within a minute is cut off."""
 
     def __init__(self) -> None:
         max_waiting = 4
         self._sender, self.messages = anyio.create_memory_object_stream[bytes](max_waiting)
 
     async def write(self, raw: bytes) -> None:
-        """Wait until there is room. Do nothing if the client has gone."""
+        """Add a message, and wait while too many are waiting. Do nothing if the client has gone."""
         try:
             with anyio.fail_after(60):
                 await self._sender.send(raw)
@@ -300,11 +305,11 @@ class Session:
         is_answered = False
         try:
             if not self.is_alive:
-                # Nothing would end the stream later.
+                # The server has ended, so nothing else would end the stream.
                 stream.end()
             await self._duplex.handle_client_message(message)
             async for raw in stream.messages:
-                # With the answer, `_write_message` has removed the stream.
+                # `_write_message` removes the stream before it writes the answer.
                 is_answered = key not in self._streams
                 yield _with_client_ids(raw, client_ids) if client_ids else raw
 
@@ -328,7 +333,8 @@ class Session:
         await self._duplex.handle_client_line(cancelled % bytes(message.envelope.id))
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
-        """Yield the messages that belong to no request, unheard ones first. A second listener replaces the first."""
+        """Yield the messages that belong to no request, first those that came while nobody was listening. A second
+        listener replaces the first."""
         if self._listener is not None:
             self._listener.end()
         stream = self._listener = _Stream()
@@ -349,7 +355,8 @@ class Session:
         await self._process.aclose()
 
     async def _relay(self) -> None:
-        """Pass on messages until the server ends or the client cannot be written to; then end all responses."""
+        """Pass on the server's messages until the server ends or a write to the client fails. Then end all
+        responses."""
         try:
             await self._duplex.read_server(self._process.run)
         except ProtocolError as error:
@@ -357,7 +364,7 @@ class Session:
         except Exception:
             logger.exception("a session has ended")
         finally:
-            # After the end of this task, when `is_alive` is false.
+            # The responses are ended after this task, so that `is_alive` is false by then.
             asyncio.get_running_loop().call_soon(self._end_streams)
 
     def _end_streams(self) -> None:
@@ -371,7 +378,7 @@ class Session:
         if message.request is not None and message.request in self._streams:
             stream = self._streams[message.request]
             if message.is_answer:
-                # Before the message is written, so that `request` sees that it is the answer.
+                # This comes before the writing, so that `request` sees that the message is the answer.
                 del self._streams[message.request]
             if message.raw:
                 await stream.write(message.raw)
@@ -391,7 +398,8 @@ class Session:
             self._unheard.append(message.raw)
 
     async def _with_proxy_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
-        """Return the new request, and the client's ids by those of the proxy, first that of the request."""
+        """Replace the ids of a request by new ones. Return the new request, and the client's ids by the new ones; the
+        id of the request is the first of them."""
         fields = fields_of(message.raw)
         proxy_id = next(self._proxy_ids)
         client_ids: dict[Key, msgspec.Raw] = {proxy_id: fields["id"]}
@@ -425,6 +433,7 @@ def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes
 
 
 def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:
+    """Put the client's ids back inside of the parameters or the result of a message."""
     try:
         fields = FIELDS_DECODER.decode(value)
     except ValueError:
@@ -441,7 +450,7 @@ def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec
 def _replace_ids(fields: dict[str, msgspec.Raw], names: Sequence[str], client_ids: Mapping[Key, msgspec.Raw]) -> None:
     for name in names:
         if name in fields:
-            # A number out of range, in a field that only looks like an id, has no key.
+            # The field may only look like an id: a number that is out of range, for instance, has no key.
             key = key_or_none(fields[name])
             if key is not None and key in client_ids:
                 fields[name] = client_ids[key]

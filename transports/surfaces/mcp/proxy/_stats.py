@@ -58,7 +58,7 @@ class Size:
 
 
 async def measure_answer(answer: bytes, result: bytes | msgspec.Raw) -> Size:
-    """Measure an answer and its pictures. A large one is decoded in a thread."""
+    """Measure an answer and its pictures. A large answer is decoded in a thread."""
     if b'"image"' not in answer:
         return Size(len(answer))
     return await in_thread_if_long(_size_of, answer, result)
@@ -70,10 +70,11 @@ def _size_of(answer: bytes, result: bytes | msgspec.Raw) -> Size:
 
 
 def _picture_sizes(result: bytes | msgspec.Raw) -> list[int]:
+    """Return the number of base64 characters of each picture in a result."""
     try:
         fields = _RESULT_DECODER.decode(result)
     except (ValueError, RecursionError):
-        # A result of another form.
+        # The result has another form.
         return []
 
     blocks = [*fields.content, *(message.content for message in fields.messages)]
@@ -107,7 +108,7 @@ _ENTRY_DECODER = msgspec.json.Decoder(_Entry)
 
 @dataclass(slots=True)
 class Count:
-    """Bytes and pictures come ``in`` from the server, and go ``out`` to the client."""
+    """Sums over the calls of a tool. Bytes and pictures come ``in`` from the server, and go ``out`` to the client."""
 
     calls: int = 0
     bytes_in: int = 0
@@ -205,7 +206,8 @@ def _older_log(log: Path) -> Path:
 
 
 def read_log(log: Path) -> dict[str, dict[str, Count]]:
-    """Return counts by server and tool. Raises :class:`~transports.errors.StoreError`."""
+    """Read an activity log, and return its counts by server and tool. Raises
+    :class:`~transports.errors.StoreError`."""
     servers: dict[str, dict[str, Count]] = {}
     try:
         for line in _read_lines(log):
@@ -228,7 +230,8 @@ def _read_lines(log: Path) -> Iterator[bytes]:
 
 
 def table_rows(servers: Mapping[str, Mapping[str, Count]]) -> list[tuple[str, ...]]:
-    """Return rows, the tools with the most bytes first. All but the first two columns are numbers."""
+    """Return the rows of a table with headings, the tools of a server with the most bytes first. All columns but the
+    first two are numbers."""
     rows: list[tuple[str, ...]] = [_HEADINGS]
     for server, tools in sorted(servers.items()):
         for name, count in sorted(tools.items(), key=lambda item: -item[1].bytes_in):

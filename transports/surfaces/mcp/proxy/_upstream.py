@@ -18,8 +18,8 @@ logger = logging.getLogger("transports")
 
 
 class Upstream(Protocol):
-    """The connection to the server behind the proxy. ``grace`` are the seconds to end by itself, once the client has
-    ended and all answers are given."""
+    """The connection to the server behind the proxy. ``grace`` are the seconds that the server gets to end by itself,
+    once the client has ended and all answers are given."""
 
     grace: float
 
@@ -40,12 +40,12 @@ class Upstream(Protocol):
 
 
 def server_of(command: Sequence[str]) -> StdioServer:
-    """The server inherits all variables of this process."""
+    """Return the server that a command line starts. It inherits all variables of this process."""
     return StdioServer(command[0], tuple(command[1:]), env=dict(os.environ))
 
 
 async def open_upstream(server: Server) -> Upstream:
-    """The caller closes it. Raises :class:`~transports.errors.ConnectFailed`."""
+    """Connect to a server; the caller closes the connection. Raises :class:`~transports.errors.ConnectFailed`."""
     if isinstance(server, StdioServer):
         return await ProcessServer.start(server)
     from ._address import AddressServer  # late: it needs the SDK
@@ -54,7 +54,7 @@ async def open_upstream(server: Server) -> Upstream:
 
 
 class ProcessServer:
-    """The server writes to the stderr of this process."""
+    """A server that is started as a process. It writes to the stderr of this process."""
 
     grace = 2.0
 
@@ -70,7 +70,7 @@ class ProcessServer:
         async with aclosing(lines_of(self._process, MAX_BYTES)) as lines:
             async for line in lines:
                 await deliver(line)
-                del line  # it may be large, and the next one may come late
+                del line  # so that a large message is freed now, and not when the next one arrives
         logger.info("%s", self.reason())
 
     async def send(self, line: bytes) -> None:
