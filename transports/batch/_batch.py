@@ -37,13 +37,14 @@ _KEY_DIGITS = 16
 
 
 def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
-    """``out`` is a run's folder or its ``postgresql://`` address. A ``read_only`` ledger also opens where nothing can
-    be written. A folder without a ledger is refused here, a ledger without input when it is opened."""
-    place = os.fspath(out)
-    is_folder = "://" not in place
-    if is_folder and not (Path(place) / "ledger.sqlite").is_file():
-        raise LedgerError(f"{place} has no run; `abp batch run JOBS --out {place}` begins one")
-    return open_ledger(place, existing=True, read_only=read_only)
+    """Return the ledger of an existing run, to be opened by ``async with``. ``out`` is the run's folder or its
+    ``postgresql://`` address. A ``read_only`` ledger also opens where nothing can be written. A folder without a ledger
+    is refused here, a ledger without input when it is opened."""
+    location = os.fspath(out)
+    is_folder = "://" not in location
+    if is_folder and not (Path(location) / "ledger.sqlite").is_file():
+        raise LedgerError(f"{location} has no run; `abp batch run JOBS --out {location}` begins one")
+    return open_ledger(location, existing=True, read_only=read_only)
 
 
 async def add_input(
@@ -55,9 +56,9 @@ async def add_input(
     extend: bool = False,
     consent: Consent | None = None,
 ) -> Added:
-    """Add either all jobs or none. Jobs of an iterable are first written to ``folder``. A line beyond ``consent`` is
-    not a valid job. Raises :class:`~transports.errors.UsageError` for invalid jobs, and for an input other than the
-    run's unless ``extend``."""
+    """Add the jobs of an input to a run: either all of them or none. Jobs of an iterable are first written to
+    ``folder``. A line that does more than ``consent`` allows is not a valid job. Raises
+    :class:`~transports.errors.UsageError` for invalid jobs, and for an input other than the run's unless ``extend``."""
 
     def prepare() -> tuple[Path, str]:
         if isinstance(source, str | os.PathLike):
@@ -75,8 +76,8 @@ def ignore(_: Settlement) -> None: ...
 
 
 class _RunProgress:
-    """Counts ended jobs of a run. ``counts`` are the jobs of the run when it starts. ``on_progress`` gets the number of
-    those that have ended."""
+    """Counts the ended jobs of a run, and reports their number to ``on_progress``. ``counts`` are the jobs of the run
+    when it starts. Each outcome is passed on to ``on_settled``."""
 
     def __init__(self, counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> None:
         self._total = counts.total
@@ -240,6 +241,8 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
 
 
 class _Filenames:
+    """Names for the exported files, made from a template. No name is given twice."""
+
     def __init__(self, template: str) -> None:
         self._template = template
         self._is_checked = False
@@ -258,6 +261,7 @@ class _Filenames:
                 raise UsageError(f"--name: unknown field {{{place}}}; job {job} has {', '.join(fields)}")
 
     def add(self, row: Row, number: int, ref: ArtifactRef) -> str:
+        """Return an unused name for the file ``number`` of a row: the shortest of four possible ones."""
         stem = _fill_template(self._template, row, row.artifacts[number])
         extension = Path(ref.filename).suffix
         stem_with_key = f"{stem}-{row.key[:_KEY_DIGITS]}"
@@ -272,6 +276,7 @@ class _Filenames:
 
 
 def _fill_template(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
+    """Return the name of a file without its extension, 80 bytes at most."""
     place = str(file.get("field") or "")
     values = {
         **row.job.carried,
@@ -292,7 +297,7 @@ def _fill_template(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
 
 
 def _link_file(ref: ArtifactRef, file: Path, path: Path) -> bool:
-    """Return whether the file system supports hard links."""
+    """Make a hard link to a file of the store at ``path``. Return ``False`` if the file system cannot do this."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if file.parent.samefile(path.parent):
@@ -307,7 +312,7 @@ def _link_file(ref: ArtifactRef, file: Path, path: Path) -> bool:
 
 
 def _require_intact(ref: ArtifactRef, file: Path, path: Path) -> None:
-    """Check the hash: a link is made without the check of the store's own export."""
+    """Check the hash of a stored file. The store's own export would check it, but a link is made without that."""
     with open_regular(file) as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     if sha256 != ref.sha256:

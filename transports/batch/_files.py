@@ -55,6 +55,8 @@ LIMITS = Limits()
 
 
 class _InvalidLines:
+    """Collects the faults of an input file, which are reported together at its end."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._count = 0
@@ -91,6 +93,7 @@ class _InvalidLines:
 
 
 def require_columns(path: Path, names: Sequence[str]) -> None:
+    """Refuse a table with too many columns, with two columns of the same name, or without the column ``capability``."""
     try:
         require_few_fields(names)
     except UsageError as error:
@@ -116,6 +119,7 @@ def require_columns(path: Path, names: Sequence[str]) -> None:
 
 
 def fingerprint(path: Path, target: str | None) -> str:
+    """Return a hash that identifies an input with its default ``target``."""
     require_input(path)
     try:
         with path.open("rb") as file:
@@ -127,7 +131,7 @@ def fingerprint(path: Path, target: str | None) -> str:
 
 
 def require_input(path: Path) -> None:
-    """Refuse all but readable files: a pipe or a device may have no end, and cannot be read twice."""
+    """Refuse anything but a readable regular file: a pipe or a device may have no end, and cannot be read twice."""
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
         if is_file:
@@ -153,7 +157,7 @@ def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
 
 
 def _encode_job(job: Job) -> bytes:
-    """Refuse values that are not JSON: the encoder alone would write bytes as text and NaN as null."""
+    """Encode a job as a line of JSON. Refuse other values: the encoder alone would write bytes as text, NaN as null."""
     try:
         # A path raises FileToRead here, and bytes are taken out as content.
         _, content = prepare_params(job.params, read_files=False)
@@ -210,7 +214,7 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
 
 
 def _read_job(fields: Mapping[str, object], target: str | None, consent: Consent | None) -> Job:
-    """Check the job's permissions before its files are read for its key."""
+    """Make a job of the fields of a line. Its permissions are checked before its files are read for its key."""
     folder = consent.folder if consent is not None else None
     job = parse_job(fields, target=target, folder=folder)
     if job.target is None:
@@ -257,7 +261,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[_Line]:
-    # The limit is one of the whole process, so it is only raised. Its default would refuse a document in a cell.
+    # The default limit would refuse a cell with a document. The limit is for the whole process, so it is never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), LIMITS.cell_chars))
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
@@ -297,9 +301,9 @@ def _read_parquet(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
 
 
 def _json_cell(name: str, value: object) -> object:
-    """Dates, decimals and UUIDs become text, NaN null. Objects lose their nulls: Parquet gives each row the fields of
-    all rows. Raises :class:`ValueError` for an infinite number, and :class:`~transports.errors.UsageError` for a type
-    that JSON does not have, which no row can correct."""
+    """Return the value of a cell as JSON: dates, decimals and UUIDs become text, and NaN becomes null. Objects lose
+    their nulls, since Parquet gives each row the fields of all rows. Raises :class:`ValueError` for an infinite number,
+    and :class:`~transports.errors.UsageError` for a type that JSON does not have, which concerns all rows."""
     match value:
         case float() if math.isnan(value):
             return None
@@ -324,7 +328,7 @@ _MAX_HINTS = 10
 
 
 async def write_parquet(manifest: Path, path: Path) -> bool:
-    """Return whether pyarrow is installed, without which nothing is written."""
+    """Write the manifest as a Parquet file. Without pyarrow nothing is written; return whether it is installed."""
     try:
         from . import _parquet_files  # late: it needs an extra
     except ImportError:
@@ -349,6 +353,7 @@ def input_notes(added: Added, path: Path) -> list[str]:
 
 
 def _line_notes(added: Added) -> list[str]:
+    """Say how many lines are no new job: copies of other lines, jobs that the run has already, and corrections."""
     notes = []
     if added.copies:
         are_copies = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
@@ -364,7 +369,8 @@ def _line_notes(added: Added) -> list[str]:
 
 
 def _named_in_error(row: Row) -> set[str]:
-    """Return the carried fields of a job that its error names, and that are no parameters."""
+    """Return the carried fields that the error of a job names, and that are not among its parameters. They may be meant
+    as parameters."""
     words_of_error = set(re.findall(r"\w+", row.error or ""))
     named_by_app = words_of_error - row.job.params.keys()
     return {name for name in row.job.carried if _parameter_name(name) in named_by_app}
@@ -485,7 +491,7 @@ class _Statistics:
         self._missing: set[str] = set()
 
     def add(self, row: Row) -> None:
-        """Copies have a count of their own: their job counts once."""
+        """Count a row. A copy of an earlier line is counted separately, since its job counts only once."""
         if row.error_code in ("INVALID_PARAMS", "MISSING_PARAM") and len(self._missing) < _MAX_HINTS:
             self._missing |= _named_in_error(row)
         if row.copy:

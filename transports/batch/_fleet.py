@@ -65,8 +65,8 @@ TIMES = Times()
 
 
 class Latency:
-    """Latency of calls in one browser, by kind: the median of the last hundred calls against that of the first. Kinds
-    after the 64th are not measured."""
+    """Latency of calls in one browser, by kind of call: the median of the latest hundred calls, compared with the
+    median of the first hundred. Only the first 64 kinds are measured."""
 
     def __init__(self) -> None:
         #: Slowdown of the slowest kind as a factor; 1 means none.
@@ -77,7 +77,7 @@ class Latency:
         self._latest: dict[object, list[float]] = {}
 
     def add(self, kind: object, milliseconds: float) -> None:
-        """``kind`` is such as the call's target and capability."""
+        """Add the duration of a call. ``kind`` identifies similar calls, for instance by target and capability."""
         max_kinds = 64
         if kind not in self._latest and len(self._latest) >= max_kinds:
             return
@@ -92,7 +92,7 @@ class Latency:
         first = self._first.setdefault(kind, self.recent)
         noise_in_ms = 20.0
         if self.recent - first > noise_in_ms:
-            # The first median may be 0.
+            # The first median may be 0, by which nothing can be divided.
             self.slowdown = max(self.slowdown, self.recent / max(first, 0.1))
 
 
@@ -127,6 +127,8 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
+    """Starts up to ``count`` browsers, each with up to ``sessions``. ``weight`` is its share of the calls."""
+
     make: Callable[[], Browser]
     count: int
     sessions: int
@@ -175,7 +177,8 @@ class PoolStats:
 
 
 class HeldSession:
-    """Open session of a slot. A task of its own opens and closes it, since each call runs in a task of its own."""
+    """Open session of a slot. A separate task opens and closes the session, since calls run in different tasks and a
+    session must be closed by the task that opened it."""
 
     def __init__(self, target: str, session: Session) -> None:
         self.target = target
@@ -190,8 +193,8 @@ class HeldSession:
             await self._leave.wait()
 
     async def wait_until_open(self, timeout: float) -> None:
-        """Wait ``timeout`` seconds at most; the session's own limit is stricter. Cancelling this method closes the
-        session."""
+        """Wait until the session is open, ``timeout`` seconds at most; the session's own limit is stricter. If this is
+        cancelled, the session is closed."""
         try:
             await asyncio.wait((self._opened, self._task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -225,7 +228,7 @@ async def open_context(browser: Browser) -> BrowserContext:
             return await open_or_close(browser.playwright.new_context())
     except ABPError:
         raise
-    except Exception as error:  # noqa: BLE001 - a driver that ends meanwhile raises any
+    except Exception as error:  # noqa: BLE001 - a driver that ends meanwhile may raise anything
         raise ConnectFailed(f"the browser cannot open a context: {first_line(error)}") from None
 
 
@@ -249,7 +252,7 @@ async def clear_context(context: BrowserContext) -> bool:
 
 
 class Slot:
-    """Room for one session. ``context`` is that of the session's page if it is reused afterwards."""
+    """Room for one session. ``context`` is the browser context of the session's page, if it is reused afterwards."""
 
     __slots__ = ("context", "leased", "member", "open_session", "released_at")
 
@@ -275,8 +278,8 @@ class Slot:
 
 
 class Member:
-    """A browser, or, with ``browser=None``, the room for sessions without one. It gets new calls while it is
-    ``serving``. ``replacement_reason`` is empty until it is to be replaced."""
+    """A browser of the pool, or with ``browser=None`` the room for sessions without a browser. It gets new calls while
+    it is ``serving``. ``replacement_reason`` says why it is being replaced; otherwise it is empty."""
 
     def __init__(self, number: int, source: Source, browser: Browser | None) -> None:
         self.number = number
@@ -304,6 +307,7 @@ class Member:
 
     @property
     def load(self) -> float:
+        """Running calls, divided by the browser's weight."""
         return self.leased / self.source.weight
 
     @property
@@ -323,7 +327,7 @@ class Member:
             self._drained.set()
 
     def abandon_slot(self, slot: Slot) -> None:
-        """Put an empty slot in the place of one that cannot be cleared."""
+        """Give up a slot that cannot be cleared, and put an empty one in its place."""
         self.slots[self.slots.index(slot)] = Slot(self)
         self.end_lease(slot)
 
@@ -379,13 +383,14 @@ class Slots:
 
     @property
     def waited(self) -> float:
+        """Seconds that the oldest waiting call has waited; 0 if none is waiting."""
         if not self._waiters:
             return 0.0
         return time.monotonic() - self._waiters[0].since
 
     async def acquire(self, target: str) -> Slot:
-        """Lease and return a slot: with a warm session for ``target``, otherwise empty, otherwise the least recently
-        used one, whose session the caller closes. Waits for a free slot."""
+        """Wait for a free slot, lease it and return it. A slot with an open session for ``target`` comes first, then an
+        empty slot, then the least recently used one, whose session the caller must close."""
         slot = None if self._waiters else self._find_slot(target)
         if slot is not None:
             slot.member.lease(slot)
@@ -398,7 +403,7 @@ class Slots:
         try:
             return await waiter.granted
         except BaseException:
-            # The slot may have been granted at the moment of the cancellation.
+            # A slot may have been granted just before the cancellation. Then it must be released.
             future = waiter.granted
             has_slot = future.done() and not future.cancelled() and future.exception() is None
             if has_slot:
@@ -427,7 +432,7 @@ class Slots:
                 waiter.granted.set_exception(error())
 
     def grant(self) -> None:
-        """Grant free slots to waiting calls, the oldest first, except for warm sessions."""
+        """Grant free slots to waiting calls, in the order of :meth:`_next_waiter`."""
         while self._waiters:
             waiter = self._next_waiter()
             slot = self._find_slot(waiter.target)
@@ -452,10 +457,10 @@ class Slots:
         return [slot for member in self.members for slot in member.slots if not slot.leased]
 
     def _find_slot(self, target: str) -> Slot | None:
-        """Return the cheapest free slot: a warm session or an empty slot in the least busy browser; otherwise the least
-        recently used one, whose session has another target. Of slots that cost the same it is the one used last: its
-        browser has the most in its caches, and the sessions that go unused become the least recently used ones, which
-        are closed first."""
+        """Return the cheapest free slot: one with an open session for ``target`` or an empty one, in the least busy
+        browser; otherwise the least recently used slot, whose session has another target. Of slots that cost the same,
+        the one used last is returned: its browser has the most in its caches, and the sessions that stay unused become
+        the least recently used ones, which are closed first."""
         warm: list[Slot] = []
         empty: list[Slot] = []
         with_other_target: list[Slot] = []
@@ -498,7 +503,7 @@ class Limits:
             raise UsageError("limits of a pool must be more than 0, and max_slowdown= more than 1")
 
     def exceeded(self, member: Member) -> str:
-        """Return the first reason to replace a browser, as in :class:`PoolStats`, or ``""``."""
+        """Return the first reason to replace a browser, as in :class:`PoolStats`. It is empty without a reason."""
         if member.calls >= self.calls:
             return "calls"
         if member.latency.slowdown > self.slowdown:
@@ -511,8 +516,9 @@ class Limits:
 
 
 class Fleet:
-    """Browsers of a pool. As many sessions without a browser use the ``browserless_slots``. A browser that is
-    ``draining`` gets no new calls, but its running calls go on. ``free_memory`` returns bytes."""
+    """Browsers of a pool. Sessions without a browser use the ``browserless_slots``, of which there are as many as slots
+    in all browsers. A browser that is ``draining`` gets no new calls, but its running calls go on. ``free_memory``
+    returns bytes."""
 
     def __init__(self, sources: Sequence[Source], limits: Limits, free_memory: Callable[[], int]) -> None:
         self._limits = limits
@@ -557,6 +563,7 @@ class Fleet:
     # --- more browsers ------------------------------------------------------------------------------------------------
 
     def grow(self) -> None:
+        """Start more browsers in the background if there are fewer than calls, and if sources have more."""
         if not self._growing and not self._closed and self._wants_more():
             self._growing = True
             spawn(self._start_browsers(), self._tasks)
@@ -569,7 +576,8 @@ class Fleet:
         return max(source.count - sum(member.source is source for member in self.browser_slots.members), 0)
 
     async def _start_browsers(self) -> None:
-        """Start wanted browsers. One that must wait for memory or its turn is tried again by :meth:`_watch_waiting`."""
+        """Start browsers, one after the other, while more are wanted. If memory is missing, or the last start failed
+        only a moment ago, this ends, and :meth:`_watch_waiting` tries again later."""
         try:
             while self._wants_more() and not self._closed:
                 startable_sources = filter(self._browsers_left, self._sources)
@@ -602,8 +610,8 @@ class Fleet:
         return max(pause, 0.0), (source.count - self._browsers_left(source)) / source.weight
 
     async def _start_browser(self, source: Source) -> None:
-        """Start a browser. The caller holds the lock, so that they start one after the other. Errors of other
-        libraries become :class:`~transports.errors.ConnectFailed`."""
+        """Start a browser. The caller holds the lock ``_launching``, so that only one browser starts at a time. Errors
+        of other libraries become :class:`~transports.errors.ConnectFailed`."""
         attempts = self._sources[source]
         browser = source.make()
         try:
@@ -624,7 +632,7 @@ class Fleet:
     # --- fewer --------------------------------------------------------------------------------------------------------
 
     def retire(self, member: Member, reason: str) -> None:
-        """End a dead or unresponsive browser and its calls at once. Others are started on demand."""
+        """End a dead or unresponsive browser and its calls at once. Other browsers are started if calls need them."""
         if not member.serving or self._closed:
             return
         logger.info("browser %d of the pool is ended: %s", member.number, reason)
@@ -633,7 +641,7 @@ class Fleet:
         self.grow()
 
     def replace_if_over_limit(self, member: Member) -> None:
-        """Replace a browser over a limit; the new one serves before the old one drains."""
+        """Replace a browser that is over a limit. The new one serves calls before the old one stops."""
         reason = self._limits.exceeded(member)
         is_replaced_already = not member.serving or member.replacement_reason != ""
         if reason and not is_replaced_already and time.monotonic() >= member.not_before:
@@ -657,7 +665,7 @@ class Fleet:
             self._stop_serving(member, member.replacement_reason)
 
         await member.drained()
-        # Not awaited here, because aclose() cancels this task, but waits for the endings.
+        # This is not awaited: aclose() cancels the task that runs here, but waits for the tasks in `_endings`.
         spawn(self._close_member(member), self._endings)
         self.grow()
 
@@ -687,7 +695,7 @@ class Fleet:
                     if has_waited_too_long and not slots.leased and not self._may_open():
                         slots.fail_waiters(_no_memory)
                 self.grow()
-            except Exception as error:  # noqa: BLE001 - of the system, when it is asked for its memory
+            except Exception as error:  # noqa: BLE001 - asking the system for its memory may raise anything
                 self._fail_waiting(error)
 
     def _fail_waiting(self, error: Exception) -> None:
@@ -723,6 +731,7 @@ def _no_memory() -> TransportError:
 
 
 def _unsent_error(error: ABPError) -> ABPError:
+    """Return a new error for one of the waiting calls, which says that nothing of the call was sent."""
     unsent_error = type(error)(error.message, code=error.code, retryable=True, details=error.details, sent=False)
     unsent_error.__cause__ = error.__cause__
     return unsent_error

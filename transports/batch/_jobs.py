@@ -128,8 +128,10 @@ def _file_digest(place: str, path: Path) -> str:
 
 
 def shown_path(path: Path) -> str:
+    """Return a path for a message: shortened, and with escapes for characters that cannot be printed."""
     text = str(path)
-    if len(text) > 200:
+    max_chars = 200
+    if len(text) > max_chars:
         text = f"{text[:100]}…{text[-100:]}"
     if not text.isprintable():
         return ascii(text)
@@ -196,7 +198,7 @@ def _distribute_fields(
     fields: Mapping[str, object], params: dict[str, JSONValue], files: dict[str, object]
 ) -> dict[str, JSONValue]:
     """Add fields such as ``params.title`` to ``params`` and ``files``, and return the fields that are carried along."""
-    own_fields = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
+    fields_of_job = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
     carried_fields: dict[str, JSONValue] = {}
     for name, value in fields.items():
         object_name, _, place = name.partition(".")
@@ -204,7 +206,7 @@ def _distribute_fields(
             set_path(params, place.split("."), _json_or_text(value))
         elif object_name == "files" and place:
             files[place] = value
-        elif name not in own_fields:
+        elif name not in fields_of_job:
             carried_fields[name] = cast(JSONValue, value)
     return carried_fields
 
@@ -222,6 +224,7 @@ def require_few_fields(names: Sized) -> None:
 
 
 def _parse_object(fields: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
+    """Return the object in the field ``name``, which may be JSON text; it is empty if the field is missing."""
     examples = {"params": '{"html": "Hi"}', "files": '{"image": "photo.png"}'}
     advice = f"write an object such as {examples[name]}"
     value = fields.get(name, {})
@@ -330,7 +333,7 @@ class Outcome:
                 milliseconds=milliseconds,
             )
 
-        # A CapabilityError proves that the app received the call, whatever the app has written into it.
+        # A CapabilityError proves that the app received the call, even if the app's error says that it was not sent.
         may_have_been_sent = sent and (isinstance(error, CapabilityError) or error.sent is not False)
         state = State.FAILED
         if may_have_been_sent and _is_result_lost(error, job):
@@ -357,7 +360,7 @@ class Outcome:
             rows.append(("error", f"{self.error or ''} [{self.error_code}]".lstrip()))
         rows += [("attempts", self.attempts), ("time", f"{self.milliseconds / 1000:,.2f} s")]
         if self.result is not None:
-            # The result has the capability as its title.
+            # The capability is the title of the result, so it is not repeated here.
             return notebook.table(("", ""), rows, title=self.job.id or "") + self.result._repr_html_()
 
         title = self.job.capability
@@ -421,6 +424,8 @@ class Consent:
         return replace(job, files=self._checked_files(job.files, target))
 
     def _checked_files(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
+        """Return the real paths of a job's files. Refuse files outside of the folder, or for a target without
+        consent."""
         place = next(iter(files))
         if self.folder is None:
             raise _denied_error(f"files.{place}: name the folder of the jobs' files with {spelled('files_from=')}")

@@ -46,8 +46,9 @@ def read_rows(
 
 
 def write_manifest(manifest: Path, path: Path) -> None:
-    """A carried column has the type of its values, or is JSON text if the types differ, are not scalar or do not fit.
-    Only the first 1,000 carried columns are written, with a warning if there are more."""
+    """Write a manifest as a Parquet file. A carried column has the type of its values, or is JSON text if the types
+    differ, are not scalar or do not fit. Only the first 1,000 carried columns are written, with a warning if the
+    manifest has more."""
     try:
         _write_rows(manifest, path)
     except (OSError, pyarrow.ArrowException) as error:
@@ -68,6 +69,7 @@ def _write_rows(manifest: Path, path: Path) -> None:
 
 
 def _column_types(manifest: Path) -> dict[str, str]:
+    """Return the Arrow types of all columns, ``json`` for columns of JSON text."""
     kinds_by_name: dict[str, set[str]] = {}
     has_more = False
     for name, value in _carried_values(manifest):

@@ -78,7 +78,7 @@ async def run_all(
     after the outcomes of earlier jobs."""
     remaining_jobs = _iterate_jobs(jobs)
     reading = asyncio.Lock()
-    # Outcomes, and the end of each worker: its error, or ``None``.
+    # Each worker puts its outcomes here, and at its end its error or None.
     events: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
     workers: set[asyncio.Task[None]] = set()
 
@@ -112,8 +112,8 @@ async def _run_jobs(
     run: Callable[[Job], Awaitable[Outcome]],
     events: asyncio.Queue[Outcome | BaseException | None],
 ) -> None:
-    """Put outcomes into ``events``, then the error of the jobs' source or ``None``. Only one worker at a time reads
-    ``jobs``."""
+    """Run jobs one after the other, as one of several workers. Put the outcomes into ``events``, and at the end the
+    error of the jobs' source or ``None``. Only one worker at a time reads ``jobs``."""
     try:
         while True:
             async with reading:
@@ -167,8 +167,9 @@ def free_memory() -> int:
 
 
 def _free_in_group(folder: str, *, limit: str, used: str, reclaimable: str) -> float:
-    """Return infinity without a control group or without a limit. ``limit`` and ``used`` are files in its folder,
-    ``reclaimable`` is the statistic of the page cache that the kernel can reclaim."""
+    """Return the free bytes of a control group (Linux), or infinity without a control group or without a limit.
+    ``limit`` and ``used`` are files in its folder, ``reclaimable`` is the statistic of the page cache that the kernel
+    can reclaim."""
     group = Path(folder)
     # Without a limit the file holds the text "max". Other operating systems have no such files.
     with contextlib.suppress(OSError, ValueError):
@@ -251,7 +252,7 @@ class Pool(OpenedHere):
         if timeout is not None:
             self._options["timeout"] = timeout
         self._reuse = reuse
-        # Cached, since for the name of an app it reads the settings file.
+        # The answers are cached, since the function reads the settings file for the name of an app.
         self._shares_browser = lru_cache(1000)(
             partial(shares_browser, headless=headless, new_context=reuse != "context")
         )
@@ -328,7 +329,8 @@ class Pool(OpenedHere):
         return await self._run(job, once=True)
 
     async def _run(self, job: Job, *, once: bool) -> Outcome:
-        """Unless ``once``, the call is sent again as :meth:`Session.call <transports.Session.call>` does."""
+        """Run a job as :meth:`run` does. Unless ``once``, the call may be sent again, under the conditions of
+        :meth:`Session.call <transports.Session.call>`."""
         require_open(self)
         target = _require_target(job)
         started = time.perf_counter()
@@ -419,22 +421,24 @@ class Pool(OpenedHere):
         once: bool = False,
         on_session: Callable[[], object] = lambda: None,
     ) -> Result:
-        """Call in a leased session. ``on_session`` is called once it is open; nothing of the call is sent before."""
+        """Make a call in a leased session. ``on_session`` is called when the session is open; nothing of the call is
+        sent before."""
         require_open(self)
-        seconds = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
+        call_timeout = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
 
         slot = await self._open_slot(target)
         assert slot.open_session is not None
         started = time.perf_counter()
         on_session()
         work = slot.open_session.session.call(capability, params, timeout=timeout, idempotent=idempotent, once=once)
-        result = await self._within_lease(slot, work, seconds + GRACE, capability)
+        result = await self._within_lease(slot, work, call_timeout + GRACE, capability)
         slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
         return result
 
     # --- leases -------------------------------------------------------------------------------------------------------
 
     async def _borrow_browser(self) -> tuple[Slot, Browser]:
+        """Lease an empty slot in a browser that responds. Browsers that have died are retired on the way."""
         slots = self._fleet.browser_slots
         try:
             async with asyncio.timeout(self._open_timeout + GRACE):
@@ -459,25 +463,26 @@ class Pool(OpenedHere):
             ) from None
 
     async def _within_lease(
-        self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str
+        self, slot: Slot, work: Coroutine[Any, Any, Result], lease_seconds: float, capability: str
     ) -> Result:
-        """Await a call. The slot is released after ``seconds`` at most, even if the work goes on."""
+        """Await a call, for ``lease_seconds`` at most. Then the lease of the slot ends, even if the work cannot be
+        stopped."""
         member = slot.member
         member.calls += 1
         self._calls += 1
         task = asyncio.create_task(work)
         healthy = False
         try:
-            await asyncio.wait((task,), timeout=seconds)
+            await asyncio.wait((task,), timeout=lease_seconds)
             if not task.done():
                 raise CallTimeout(
-                    f"{capability}: the session did not end the call within {format_seconds(seconds)}, the end of its "
-                    "lease; it is replaced"
+                    f"{capability}: the session did not end the call within {format_seconds(lease_seconds)}, the end "
+                    "of its lease; it is replaced"
                 )
             healthy = not task.cancelled() and _session_survives(task.exception())
             return task.result()
         finally:
-            # The lease ends in any case, also if this is cancelled again while the work is cancelled.
+            # The lease ends in any case, even if this task is cancelled again while it waits for the work's end.
             try:
                 if not task.done():
                     await wait_despite_cancel(asyncio.ensure_future(cancel_and_wait((task,))))
@@ -502,6 +507,7 @@ class Pool(OpenedHere):
             self._fleet.replace_if_over_limit(member)
 
     async def _clear_slot(self, slot: Slot, *, healthy: bool) -> None:
+        """Close the session of a slot, keep its context only if that may be reused, and release the slot."""
         try:
             may_reuse_context = healthy and self._reuse == "context" and slot.member.serving
             await slot.clear(keep_context=may_reuse_context)
@@ -513,7 +519,8 @@ class Pool(OpenedHere):
             self._fleet.slots_of(slot.member).release(slot)
 
     async def _open_slot(self, target: str) -> Slot:
-        """Lease a slot with a session. If its browser ends meanwhile, two others are tried: nothing is sent yet."""
+        """Lease a slot, and open a session in it if it has none. If the slot's browser ends meanwhile, this is tried
+        twice more, since nothing of the call is sent yet."""
         slots = self._fleet.browser_slots if self._shares_browser(target) else self._fleet.browserless_slots
         attempts_left = 3
         while True:
@@ -544,6 +551,7 @@ class Pool(OpenedHere):
             raise
 
     async def _open_session(self, slot: Slot, target: str) -> None:
+        """Close the session of a slot, and open another one for ``target``."""
         browser = slot.member.browser
         options = self._options
         await slot.clear(keep_context=True)
@@ -563,7 +571,8 @@ class Pool(OpenedHere):
 
 
 def _session_survives(error: BaseException | None) -> bool:
-    """Return ``False`` after a timeout, when the app may still be at work, and if the app has lost the session."""
+    """Whether a session can be used again after a call with this error. It cannot after a timeout, when the app may
+    still be at work, and if the app has lost the session."""
     if error is None:
         return True
     if isinstance(error, CapabilityError):

@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 #: Authentication token of local clusters. One per process, since Ray caches the first token that it reads.
 _TOKEN = secrets.token_hex(32)
-#: Environment of local clusters. The first variable makes the raylet end the orphans of a killed actor: its driver, and
-#: its Chromium, which is in a process group of its own. The second turns off usage reports to Ray's makers, the third,
-#: in older versions of Ray, a warning about accelerators.
+#: Environment of local clusters. The first variable makes Ray end the processes that a killed actor leaves behind: its
+#: driver, and its Chromium, which is in another process group. The second variable turns off usage reports to Ray's
+#: makers, and the third a warning about accelerators in older versions of Ray.
 _ENVIRONMENT = {
     "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -79,15 +79,16 @@ def require_ray() -> Any:
 
 
 class RayCluster:
-    """A cluster at ``address`` (``auto`` is that of this machine). Without one, a local cluster for ``actors`` actors
-    is started, which ends with this process."""
+    """A connection to the cluster at ``address`` (``auto`` is the cluster of this machine). Without an address, a local
+    cluster for ``actors`` actors is started, which ends with this process."""
 
     def __init__(self, address: str | None, actors: int) -> None:
         self._ray = require_ray()
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         self._actors = actors
         self._thread = _RayThread()
-        self._hangs = ""  # error of all further calls while the thread still waits for an answer
+        #: Message for all further calls once Ray has not answered in time, since the thread still waits for it.
+        self._hangs = ""
         self._stack = contextlib.ExitStack()
 
     @property
@@ -113,16 +114,16 @@ class RayCluster:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Never raises."""
+        """Disconnect, and end a local cluster. Never raises."""
         if not self._hangs:
             with contextlib.suppress(ConnectFailed):
                 await self._run_in_thread(self._shut_down)
         self._thread.end()
 
     def _connect_to_cluster(self) -> None:
-        """Runs in Ray's thread."""
+        """Connect to the cluster, or start a local one. This runs in Ray's thread."""
         logging.getLogger("ray").setLevel(logging.ERROR)
-        # Despite `log_to_driver`, Ray would print lost processes of the cluster to stdout. This module logs them.
+        # Ray would print lost processes of the cluster to stdout, even without `log_to_driver`. This module logs them.
         ray_worker = getattr(getattr(self._ray, "_private", None), "worker", None)
         if ray_worker is not None:
             ray_worker._worker_logs_enabled = False
@@ -132,7 +133,8 @@ class RayCluster:
             return
 
         # Ray puts its sockets below this folder, and the path of a socket has a limit.
-        folder = self._stack.enter_context(short_folder(43))
+        bytes_of_socket_name = 43
+        folder = self._stack.enter_context(short_folder(bytes_of_socket_name))
         # Without a token, any local user could run code in the cluster. This token replaces the one that Ray would
         # store in the user's home, unless RAY_AUTH_MODE is set.
         self._stack.enter_context(_setting_variables({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
@@ -148,7 +150,7 @@ class RayCluster:
             address="local",
             num_cpus=self._actors,
             include_dashboard=False,
-            # The store of objects stays unused. This is the least that Ray accepts.
+            # The store of objects stays unused, so it gets the smallest size that Ray accepts.
             object_store_memory=80 << 20,
             _temp_dir=str(folder),
             **options,
@@ -188,13 +190,15 @@ class RayCluster:
         return await self._run_in_thread(is_node_lost)
 
     async def reopen(self) -> None:
-        """Connect anew. The old actors are lost; if the cluster was local, another one is started."""
+        """Connect again, after the cluster was lost. The old actors are lost; if the cluster was local, another one is
+        started."""
         await self._run_in_thread(self._shut_down)
         await self._run_in_thread(self._connect_to_cluster, LIMITS.open)
         _take_signals_back()
 
     async def start_actor(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
-        """Ray does not restart the actor. The pending answers are those of its method ``started`` and of ``method``."""
+        """Start an actor, which Ray does not restart. Return its handle, and the pending answers of its methods
+        ``started`` and ``method``."""
 
         def start() -> tuple[Any, Any, Any]:
             remote = self._ray.remote(kind).options(num_cpus=1, max_restarts=0, max_task_retries=0)
@@ -235,20 +239,21 @@ class RayCluster:
 
         return await self._run_in_thread(get)
 
-    async def _run_in_thread(self, work: Callable[[], T], seconds: float | None = None) -> T:
-        """Map Ray's errors to ours. Work that takes longer than ``seconds`` goes on, so all further calls fail."""
+    async def _run_in_thread(self, work: Callable[[], T], timeout: float | None = None) -> T:
+        """Call ``work`` in Ray's thread, and raise Ray's errors as errors of the kit. Work that does not end within
+        ``timeout`` seconds cannot be stopped and blocks the thread, so all further calls fail."""
         if self._hangs:
             raise ConnectFailed(self._hangs)
         where = "the Ray cluster"
         if self._address is not None:
             where += f" at {redact_url(self._address)}"
-        seconds = seconds or LIMITS.answer
+        max_seconds = timeout or LIMITS.answer
 
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(max_seconds):
                 return await asyncio.wrap_future(self._thread.submit(work))
         except TimeoutError as error:
-            self._hangs = f"{where} gave no answer within {seconds:g} s; {self.advice}"
+            self._hangs = f"{where} gave no answer within {max_seconds:g} s; {self.advice}"
             raise ConnectFailed(self._hangs) from error
         except ImportError as error:
             raise UsageError(f"{where} needs more of Ray ({error}); pip install 'abp-transports[ray]'") from error
@@ -282,7 +287,7 @@ class _RayThread:
 
 
 def _take_signals_back() -> None:
-    """Restore Python's handlers: Ray has replaced that of SIGTERM by one that aborts."""
+    """Set Python's handlers of signals again: Ray has replaced the handler of SIGTERM by one that aborts."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             handler = signal.getsignal(number)
@@ -332,7 +337,7 @@ class RayWorker:
         except ABPError as error:
             return type(error)(error.message, code=error.code, retryable=error.retryable)
         except asyncio.CancelledError:
-            return WorkReport()  # by stop()
+            return WorkReport()  # stop() has cancelled the task
 
     async def drain(self) -> None:
         self._drained = True
@@ -404,8 +409,9 @@ class RayEngine:
         self._wake.set()
 
     async def run(self) -> WorkReport:
-        """Raises :class:`~transports.errors.UsageError` for machines without access to the ledger and the store, and
-        the error of the actors if they fail repeatedly while no job ends."""
+        """Run jobs as :meth:`.Engine.run` does. Raises :class:`~transports.errors.UsageError` for a cluster with
+        machines that cannot reach the ledger and the store, and the error of the actors if they fail repeatedly while
+        no job ends."""
         end = math.inf
         if self._options.deadline is not None:
             end = time.monotonic() + self._options.deadline
@@ -427,8 +433,8 @@ class RayEngine:
         return WorkReport(self._calls, dict(self._recycled))
 
     async def _advance(self, shares: list[RunOptions], end: float) -> bool:
-        """Return whether the work has ended. No more jobs are started after ``end``, a time by
-        :func:`time.monotonic`."""
+        """Do what is due: collect results, replace lost actors, start or drain actors. Return whether the work has
+        ended. No more jobs are started after ``end``, a time by :func:`time.monotonic`."""
         self._stopped = self._stopped or time.monotonic() >= end
         counts = await self._ledger.counts()
         self._on_counts(counts)
@@ -452,7 +458,7 @@ class RayEngine:
         actors = min(count, self._options.concurrency)
         rate_of_each: float | None = None
         if self._options.rate is not None:
-            # Each actor may start with a burst of two jobs. All bursts together are at most a second's worth.
+            # Each actor may start with a burst of two jobs. All bursts together must not exceed the rate of a second.
             actors = min(actors, max(1, int(self._options.rate / 2)))
             rate_of_each = self._options.rate / actors
 
@@ -483,7 +489,8 @@ class RayEngine:
         self._actors[number] = _Actor(handle, started, answer)
 
     async def _drain_actor(self, number: int, actor: _Actor) -> None:
-        """Ask an actor to drain. If it still has not started when this is called again, it has no job, and is ended."""
+        """Ask an actor to drain. An actor that still has not started when this is called again has no job, so it is
+        ended."""
         if not actor.drained:
             actor.drained = True
             await self._cluster.call_without_answer(actor.handle, "drain")
@@ -492,6 +499,7 @@ class RayEngine:
             await self._cluster.kill(actor.handle)
 
     async def _collect_results(self, counts: Counts) -> None:
+        """Add the reports of actors that have ended, and count those that were lost."""
         if counts.open != self._open_jobs:
             self._open_jobs = counts.open
             self._failures = 0
@@ -508,7 +516,8 @@ class RayEngine:
                 self._count_loss(result)
 
     async def _check_starts(self, starting: dict[int, _Actor], *, lost: bool) -> None:
-        """Raises :class:`~transports.errors.ConnectFailed` if no actor works, because no CPU becomes free."""
+        """Reconnect if the cluster is ``lost``, and end actors that did not start in time. Raises
+        :class:`~transports.errors.ConnectFailed` if no actor works because no CPU becomes free."""
         now = time.monotonic()
         if lost:
             self._actors.clear()
@@ -532,6 +541,7 @@ class RayEngine:
             )
 
     async def _starting_actors(self) -> dict[int, _Actor]:
+        """Return the actors that have not started, after noting those that have started meanwhile."""
         starting = {number: actor for number, actor in self._actors.items() if not actor.works}
         ready = await self._cluster.answered([actor.started for actor in starting.values()])
         for actor in starting.values():
@@ -554,6 +564,7 @@ class RayEngine:
         self._not_before = time.monotonic() + backoff_delay(self._failures)
 
     async def _stop_actors(self) -> None:
+        """Let the actors settle their jobs, for some seconds at most, and end them."""
         with contextlib.suppress(ConnectFailed):
             for actor in self._actors.values():
                 await self._cluster.call_without_answer(actor.handle, "stop")

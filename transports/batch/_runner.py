@@ -51,8 +51,8 @@ LIMITS = Limits()
 
 
 class Rate:
-    """This is a leaky bucket: a start is allowed if it fits in, and ``per_second`` leak out. It holds a tenth of a
-    second's worth, at least two starts."""
+    """Limits the starts of jobs, as a leaky bucket: each start fills it, and ``per_second`` starts leak out. A start is
+    allowed if it fits in. The bucket holds the starts of a tenth of a second, at least two."""
 
     def __init__(self, per_second: float | None) -> None:
         self._per_second = per_second
@@ -67,13 +67,13 @@ class Rate:
         return min(count, int(burst - self._starts))
 
     def seconds_until_allowed(self) -> float:
-        """If a start is allowed now, return infinity."""
+        """Return the seconds until the next start is allowed, or infinity if there is nothing to wait for."""
         if self._per_second is None or self.allowed_starts(1) > 0:
             return math.inf
         return max(1 / self._per_second, 0.001)
 
     def record_starts(self, count: int) -> None:
-        """Count starts, some time after :meth:`allowed_starts` may have allowed them."""
+        """Count starts. This may be some time after :meth:`allowed_starts` has allowed them."""
         if self._per_second is not None:
             self._leak_starts(self._per_second)
             self._starts += count
@@ -85,13 +85,13 @@ class Rate:
 
 
 class HostPauses:
-    """Hosts with a requested pause (``retry_after``)."""
+    """Hosts that are not called for a while, since their apps have asked for a pause (``retry_after``)."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def pause(self, host: str, seconds: float) -> None:
-        """A longer pause stays in force."""
+        """Begin a pause of a host. A pause that ends later stays in force."""
         until = time.monotonic() + min(seconds, LIMITS.max_retry_after)
         self._until[host] = max(until, self._until.get(host, 0.0))
 
@@ -118,7 +118,7 @@ class Retries:
         self._refusals: dict[str, int] = {}
 
     def delay(self, outcome: Outcome, attempts: int) -> float | None:
-        """Return seconds, or ``None`` if this outcome is final."""
+        """Return the seconds until the job is retried, or ``None`` if this outcome is final."""
         delay: float | None = None
         if outcome.retryable:
             delay = self._retry_delay(outcome.job.key, outcome.retry_after, attempts)
@@ -136,7 +136,7 @@ class Retries:
             if attempts > max_attempts or retry_after > LIMITS.max_retry_after:
                 return None
             self._remember_refusals(key, refusals + 1)
-            # At least the first delay of the backoff, so that the job is not due before its host opens.
+            # The delay is at least the first one of the backoff, so that the job is not due before its host is open.
             return max(retry_after, backoff_delay(1))
 
         # Several refusals count as one retry.
@@ -152,7 +152,7 @@ class Retries:
         if not refusals:
             return
         self._refusals[key] = refusals
-        # Jobs that other workers lease afterwards are never removed otherwise.
+        # If another worker leases a job afterwards, its entry here is never removed, so their number is limited.
         if len(self._refusals) > LIMITS.max_refused:
             oldest = next(iter(self._refusals))
             del self._refusals[oldest]
@@ -179,7 +179,7 @@ class RunOptions:
     consent: Consent | None = None
 
     def __post_init__(self) -> None:
-        most = 1_000_000_000  # within the range of the ledger's integers
+        most = 1_000_000_000  # far within the range of the ledger's integers
         for name, value, minimum, maximum in (
             ("concurrency", self.concurrency, 1, most),
             ("per_host", self.per_host, 1, most),
@@ -214,7 +214,7 @@ class Elapsed:
 
 @dataclass(frozen=True, slots=True)
 class _PrefetchedJob:
-    """The times are since the lease was requested, and since it arrived."""
+    """A leased job that has not started. The times run since the lease was requested, and since it arrived."""
 
     leased: Leased
     since_request: Elapsed
@@ -240,6 +240,7 @@ class PrefetchedJobs:
 
     @property
     def target_size(self) -> int:
+        """Number of jobs to prefetch: none while jobs are long, or if their length is unknown."""
         if self._average is None or self._average >= LIMITS.short:
             return 0
         return self._max_size
@@ -250,20 +251,21 @@ class PrefetchedJobs:
 
     @property
     def seconds_left(self) -> float:
+        """Seconds until the oldest job has waited too long; infinity without jobs."""
         if not self._jobs:
             return math.inf
         return self._remaining_wait(self._jobs[0])
 
     def _remaining_wait(self, job: _PrefetchedJob) -> float:
-        """Seconds until ``max_wait`` after the job's arrival, or until its lease may end. A slow ledger does not
-        shorten the first."""
+        """Return the seconds that a job may still wait: until ``max_wait`` after its arrival, which a slow ledger does
+        not shorten, or until its lease might end."""
         seconds_of_wait = self._max_wait - job.since_arrival.seconds
         seconds_of_lease = self._max_age_of_lease - job.since_request.seconds
         return max(min(seconds_of_wait, seconds_of_lease), 0.0)
 
     def add(self, jobs: Iterable[Leased], since_request: Elapsed, other_keys: Collection[str]) -> None:
-        """Jobs that are here already are left out, and those with ``other_keys``, the worker's other jobs: they were
-        leased again after this worker's own lease had expired."""
+        """Add newly leased jobs. Jobs that the worker has already are left out: those that are here, and those with
+        ``other_keys``. They were leased a second time after the first lease had expired."""
         present = {*other_keys, *(job.leased.key for job in self._jobs)}
         since_arrival = Elapsed()
         for leased in jobs:
@@ -276,7 +278,7 @@ class PrefetchedJobs:
     def remove_unstartable(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
         """Remove and return jobs that waited too long, those of ``closed`` hosts, and all if the worker has
         ``stopped``. They can be leased again by any worker."""
-        # Nearly always there is nothing to drop.
+        # Nearly always no job must be dropped, so the jobs are not searched.
         may_drop_jobs = stopped or bool(closed) or not self.seconds_left
         if not self._jobs or not may_drop_jobs:
             return []
@@ -295,9 +297,9 @@ class PrefetchedJobs:
         return dropped
 
     def suspend(self) -> None:
-        """Called for a job that starts late, and for one that is retried: being older than the prefetched jobs, it
-        would wait behind them."""
-        # Far above the limit, so that the next few short jobs do not start prefetching again.
+        """Stop prefetching for a while, after a job that starts late or is retried. A retried job is older than the
+        prefetched jobs, but would wait behind them."""
+        # The average is set far above the limit, so that the next few short jobs do not start prefetching again.
         self._average = max(self._average or 0.0, LIMITS.short * 10)
 
     def record_duration(self, seconds: float) -> None:
@@ -394,6 +396,7 @@ class Runner:
         return bool(self._running or self._prefetched or self._ended)
 
     async def _keep_leases(self) -> None:
+        """From time to time, renew the leases of this worker, and end those of lost workers."""
         interval = self._options.lease_seconds / 4 if self._has_leases else LIMITS.idle
         if time.monotonic() - self._renewed_at < interval:
             return
@@ -408,9 +411,9 @@ class Runner:
             )
 
     async def _write_and_lease(self) -> int:
-        """Return the number of leased jobs."""
+        """Write the outcomes of ended jobs, lease new jobs, and return the number of new jobs."""
         self._return_late_jobs()
-        # Cleared before the request: a job that ends meanwhile wakes the worker again.
+        # This comes before the request, so that a job which ends meanwhile wakes the worker again.
         self._wake.clear()
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -423,7 +426,7 @@ class Runner:
         try:
             new_job_count = await wait_despite_cancel(asyncio.ensure_future(self._settle_and_lease(ended, room)))
         finally:
-            # Also after a cancellation, since these outcomes are in the ledger.
+            # These outcomes are in the ledger, so they are reported even after a cancellation.
             settlements = self._written
             self._written = []
             for settlement in settlements:
@@ -437,6 +440,7 @@ class Runner:
         return new_job_count
 
     def _lease_count(self) -> int:
+        """Return the number of jobs to lease now."""
         free = self._options.concurrency + self._prefetched.target_size - len(self._running) - len(self._prefetched)
         return max(self._rate.allowed_starts(free), 0)
 
@@ -471,7 +475,7 @@ class Runner:
             else:
                 written_count = await self._ledger.settle(ended)
         except BaseException:
-            # These outcomes are written again when the run ends: they must not become unknown.
+            # Without this, these jobs would become unknown. Their outcomes are written again when the run ends.
             self._ended[:0] = ended
             raise
 
@@ -483,6 +487,7 @@ class Runner:
         return len(new_jobs)
 
     async def _run_job(self, leased: Leased) -> None:
+        """Run a leased job and settle it: with its outcome, or with a delay until it is retried."""
         started = time.perf_counter()
         try:
             outcome = await self._run_if_allowed(leased.job)
@@ -505,7 +510,8 @@ class Runner:
             self._end_job(Settlement(leased.key, lost))
 
     async def _run_if_allowed(self, job: Job) -> Outcome:
-        """Check the job again: the ledger is untrusted, and a file may have been replaced since the input was read."""
+        """Run a job after checking its permissions again: the ledger is untrusted, and a file may have been replaced
+        since the input was read."""
         consent = self._options.consent
         try:
             if consent is not None and job.files:
@@ -519,6 +525,7 @@ class Runner:
         return await self._driver.run(job)
 
     def _end_job(self, settlement: Settlement) -> None:
+        """Note that a job has ended, start the next ones, and see that the settlement is written soon."""
         loop = asyncio.get_running_loop()
         if settlement.again_after is None:
             self._prefetched.record_duration(settlement.outcome.milliseconds / 1000)
@@ -540,7 +547,7 @@ class Runner:
 
     async def _wait_for_event(self) -> None:
         """Wait until a job has ended, or until something is due: leases, jobs, hosts or the deadline."""
-        # Added to a time limit, so that it has certainly passed afterwards.
+        # With this margin, the time limit has certainly passed when the wait is over.
         margin = 0.001
         limits = [self._options.lease_seconds / 4, self._prefetched.seconds_left + margin]
         if not self._stopped:
@@ -555,14 +562,15 @@ class Runner:
                 await self._wake.wait()
 
     def _seconds_to_next_request(self) -> float:
-        """Double the seconds with each request for which the ledger had no jobs. They are random, so that workers do
-        not ask all at once."""
+        """Return the seconds until the ledger is asked for jobs again. They double with each request for which it had
+        no jobs, and are random, so that workers do not ask all at once."""
         # The exponent has a limit, since a float overflows beyond 2 ** 1023.
         doublings = min(self._empty_requests, 10)
         longest = self._options.lease_seconds / 4
         return min(LIMITS.idle * 2.0**doublings, longest) * random.uniform(0.5, 1.0)
 
     async def _cancel_jobs(self) -> None:
+        """Cancel the running jobs, and write their outcomes and return the other jobs as far as this is possible."""
         self._stopped = True
         tasks = {task: leased for leased, task in self._running.values()}
         for task in tasks:
@@ -574,7 +582,7 @@ class Runner:
         # A task that was cancelled before its first step has not ended its job itself.
         self._ended += [_not_begun(leased) for leased, task in self._running.values() if task.done()]
         if self._ended or self._prefetched:
-            # The error that ended the run is raised instead. Leases that stay expire by themselves.
+            # An error here must not hide the one that ended the run. Leases that remain expire by themselves.
             with contextlib.suppress(Exception):
                 await self._write_and_lease()
 

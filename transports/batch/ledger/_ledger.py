@@ -84,6 +84,7 @@ class Ledger:
         return self
 
     def _read_values(self, cursor: Cursor) -> dict[str, str]:
+        """Return the facts about the run, such as the version of its schema, by their names."""
         return values_of(self._database, cursor, self._run)
 
     def _begin_run(self, cursor: Cursor) -> dict[str, str]:
@@ -115,7 +116,7 @@ class Ledger:
         ``extend``. ``source`` is called in the ledger's thread; more than once only if a connection was lost. Raises
         :class:`~transports.errors.UsageError`."""
         adding = Addition(self._database, self._run, source, fingerprint, extend)
-        # Where a writer blocks all others, the input is read before the writing transaction.
+        # In a database where a writer blocks all others, the input is read before the writing transaction.
         staged = self._database.one_writer
         if staged:
             added_before = await self._transactions.run(adding.added_before, write=False)
@@ -157,7 +158,7 @@ class Ledger:
 
         def work(cursor: Cursor) -> tuple[int, list[Leased]]:
             self._database.begin_work(self.worker)
-            # The transaction runs again after a lost connection, and may have been committed before.
+            # After a lost connection this runs again, although the first transaction may have been committed.
             again = next(attempts) > 0
             written_count = self._settle(cursor, settlements)
             request = LeaseRequest(
@@ -222,7 +223,7 @@ class Ledger:
         """End the leases that fulfil an SQL condition: queue idempotent jobs again, and make the others ``unknown``, as
         well as jobs that were lost again and again. Return the numbers of both."""
         max_attempts = 10
-        # Both statements have this condition, since a lease may expire between them.
+        # This condition is in both statements, since a lease may expire between them.
         may_run_again = "(idempotent = 1 AND attempts < ?)"
         cursor.execute(
             "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
@@ -251,8 +252,8 @@ class Ledger:
         return await self._transactions.run(work)
 
     def _keep_cancelled(self, cursor: Cursor) -> int:
-        """Cancel the queued jobs of a cancelled run. Every transaction that queues jobs ends with this call: due to the
-        lock, either it sees the mark or :meth:`cancel` sees its jobs."""
+        """If the run is cancelled, cancel its queued jobs. Every transaction that queues jobs ends with this call.
+        Thanks to the lock, either the transaction sees the mark of :meth:`cancel`, or :meth:`cancel` sees its jobs."""
         self._database.lock(cursor, self._run)
         cursor.execute(
             f"UPDATE abp_jobs SET state = ?, finished = {self._database.now_sql} WHERE run = ? AND {QUEUED_ANYWHERE} "
@@ -320,8 +321,8 @@ class Ledger:
             after = page[-1].position, page[-1].key
 
     def _read_page(self, cursor: Cursor, *, states: Sequence[State], after: tuple[int, str]) -> list[Row]:
-        """Return at most a page of lines after a position and key. A line is a copy if its job is that of an earlier
-        line: it has a row of its own, and that job's state."""
+        """Return the next page of lines after a position and key. A line with the same job as an earlier line is a
+        copy: it has its own row, with the state of that job."""
         position, key = after
         is_later = "position >= ? AND (position > ? OR key > ?)"
         in_states = f"state IN ({', '.join('?' * len(states))})"
@@ -362,7 +363,7 @@ def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_o
 
 
 def open_view(where: str | os.PathLike[str]) -> LedgerView:
-    """``where`` and the errors are as in :func:`open_ledger`."""
+    """Return a read-only view of a run. ``where`` and the errors are as in :func:`open_ledger`."""
     return LedgerView(*_database_at(os.fspath(where), read_only=True))
 
 
@@ -379,8 +380,8 @@ def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]
 
 # --- leasing and settling ---------------------------------------------------------------------------------------------
 
-#: Hosts with due queued jobs after a host, perhaps up to another. Each step of the recursion finds the next host by one
-#: index lookup.
+#: Finds the hosts with due queued jobs that sort after a host, and optionally not after another. Each step of the
+#: recursion finds the next host by one look into the index.
 _FIND_HOSTS = """WITH RECURSIVE hosts(host) AS (
     SELECT min(host) FROM abp_jobs WHERE run = ? AND state = 'queued' AND host > ? {until}
     UNION ALL
@@ -390,17 +391,17 @@ _FIND_HOSTS = """WITH RECURSIVE hosts(host) AS (
 SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (
     SELECT 1 FROM abp_jobs WHERE run = ? AND state = 'queued' AND abp_jobs.host = hosts.host AND not_before <= {now}
 ) LIMIT ?"""
-#: Outcomes of jobs: ``finished`` is the time now of ended jobs, which keep their worker, and NULL of jobs that will be
-#: retried. A job whose lease has ended meanwhile may be ``unknown``.
+#: Writes the outcomes of jobs. For ended jobs ``finished`` is the time now, and they keep their worker; for jobs that
+#: will be retried it is NULL. A job whose lease has ended meanwhile may be ``unknown``.
 _SETTLE_JOBS = """UPDATE abp_jobs SET state = ?, worker = {worker}, lease = NULL, lease_until = NULL,
 not_before = {now} + ?, finished = {finished}, milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ?
 WHERE run = ? AND key = ? AND worker = ? AND state IN ('leased', 'unknown')"""
-#: Ids of the new lines, with the number of lines.
+#: Collects the ids of the new lines, with the number of lines for each id.
 _FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
     SELECT id FROM abp_jobs WHERE run = ? AND position > ?
     UNION ALL SELECT id FROM abp_copies WHERE run = ? AND position > ?
 ) a WHERE id IS NOT NULL GROUP BY id"""
-#: Ids and keys of failed lines that new lines correct.
+#: Collects the ids and keys of failed lines that new lines correct.
 _FIND_WRONG = """INSERT INTO abp_wrong (id, key)
 WITH changed AS (
     SELECT id, key FROM abp_jobs WHERE run = ? AND state = ? AND finished IS NOT NULL AND +position <= ?
@@ -410,7 +411,7 @@ WITH changed AS (
 )
 SELECT c.id, c.key FROM (SELECT id, key, count(*) OVER (PARTITION BY id) AS jobs FROM changed) c
 JOIN abp_added a ON a.id = c.id WHERE c.jobs <= a.lines"""
-#: New lines whose job exists already, unless an earlier input has the same job with the same id.
+#: Adds the new lines whose job exists already, unless an earlier input has the same job with the same id.
 #: A "+" keeps the database from using the index of positions, which nearly all rows match.
 _ADD_COPIES = """INSERT INTO abp_copies (run, position, key, id, job, idempotent)
 SELECT j.run, i.line + ?, i.key, i.id, i.job, i.idempotent
@@ -447,7 +448,8 @@ class LeaseRequest:
 
 
 def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
-    """Return the jobs that the request has leased already, if its transaction runs again."""
+    """Lease jobs for a request, or return the jobs that the request has leased already, if its transaction runs
+    again."""
     database.lock(cursor, request.run)
     # Only a repeated request looks for its jobs, since this query scans all leases.
     if request.again:
@@ -466,7 +468,7 @@ def _leased_from(key: Value, job: Value, attempts: Value) -> Leased:
 
 
 def _lease_from_hosts(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
-    """Lease from all hosts, in turn, an equal share of each as long as it has jobs."""
+    """Lease jobs from all hosts in turn. Each turn takes an equal share of every host that still has jobs."""
     jobs: list[Leased] = []
     missing = request.count
     hosts = itertools.chain(
@@ -492,7 +494,7 @@ def _lease_from_hosts(database: Database, cursor: Cursor, request: LeaseRequest)
 
 
 def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
-    """Return at most ``count`` hosts."""
+    """Return the first ``count`` hosts that may run jobs, with the number of jobs that may be leased of each."""
     room: dict[str, int] = {}
     for host in hosts:
         if host in request.closed:
@@ -509,6 +511,7 @@ def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], c
 
 
 def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, until: str | None = None) -> Iterator[str]:
+    """Yield the hosts with due jobs that sort after ``after``, and not after ``until`` if that is set."""
     condition = ""
     end: tuple[str, ...] = ()
     if until is not None:
@@ -526,6 +529,7 @@ def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, unt
 
 
 def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, host: str, count: int) -> list[Leased]:
+    """Lease up to ``count`` due jobs of a host, in the order of the input."""
     cursor.execute(
         f"SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND {QUEUED} AND host = ? "
         f"AND not_before <= {database.now_sql} ORDER BY position LIMIT ? {database.skip_locked}",
@@ -546,7 +550,8 @@ def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, 
 
 
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
-    """Return the number of jobs that ``worker`` still held."""
+    """Write the outcomes of jobs, queue the jobs to retry, and return jobs that were not begun to the queue. Return the
+    number of jobs that ``worker`` still held."""
     begun = [settlement for settlement in settlements if settlement.begun]
     not_begun = [settlement for settlement in settlements if not settlement.begun]
 
@@ -592,10 +597,10 @@ def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, 
 
 def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> int:
     """Replace failed lines up to the position ``last`` by later lines with the same id, and return their number.
-    Replaced lines are kept beside the run. A failed job stays while another line has it. If an id has more failed jobs
-    than the addition (``abp_input``) has new lines, all of them stay, since it is unclear which one is corrected. Lines
-    that the addition repeats unchanged do not count."""
-    # The jobs must not be queued again meanwhile.
+    Replaced lines are kept beside the run. A failed job stays as long as another line has the same job. If an id has
+    more failed jobs than new lines, all of them stay, since it is unclear which of them is corrected. Lines that the
+    new input (``abp_input``) repeats unchanged do not count."""
+    # The lock keeps the jobs from being queued again meanwhile.
     database.lock(cursor, run)
     cursor.execute("CREATE TEMP TABLE abp_added (id TEXT PRIMARY KEY, lines BIGINT)")
     cursor.execute(_FIND_ADDED, (run, last, run, last))
@@ -611,6 +616,7 @@ def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> i
 
 
 def _replace_wrong_copies(cursor: Cursor, run: str, last: int) -> int:
+    """Replace wrong lines that are copies of earlier lines, and return their number."""
     cursor.execute(
         """INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts)
         SELECT c.run, c.position, c.job, j.error_code, j.error, '[]'
@@ -702,7 +708,8 @@ class Addition:
             line += len(rows)
 
     def add(self, cursor: Cursor, *, staged: bool) -> Added:
-        """Read the input first unless it is ``staged``."""
+        """Add the input to the run, or nothing if the run has it already. The input is read first unless it is
+        ``staged``."""
         added_before = self.added_before(cursor)
         if added_before is not None:
             return added_before
@@ -740,8 +747,8 @@ class Addition:
         return cursor.rowcount
 
     def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
-        """Return the number of lines whose job came from an earlier input. A line with the same job and the same id as
-        one of an earlier input is not added again."""
+        """Add the lines of a chunk whose job exists already. A line with the same job and id as a line of an earlier
+        input is not added again. Return the number of lines whose job came from an earlier input."""
         run = self.run
         end = first + _CHUNK
         cursor.execute(_ADD_COPIES, (last, run, first, end, last, run, last, run, last))

@@ -66,9 +66,9 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Ended jobs come by their end, the latest first; others by host and place in the input. ``copies`` are the keys of
-    jobs found by the id of a copy. ``next`` is ``None`` on the last page. A page searches 2,000 jobs, so it may have
-    few jobs or none although there is a next page."""
+    """A page of a list of jobs. Ended jobs are sorted by their end, the latest first, and others by host and place in
+    the input. ``copies`` are the keys of jobs that match by the id of a copy. ``next`` is ``None`` on the last page.
+    For each page only 2,000 jobs are searched, so a page may have few jobs or none although another page follows."""
 
     rows: tuple[Row, ...]
     next: str | None
@@ -77,8 +77,8 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The first ``column`` of the sort key, the ``clause`` to sort by it, and the operators for jobs ``after`` one and
-    ``until`` one."""
+    """How a list is sorted: the first ``column`` of the sort key, the ``clause`` to sort by the key, and the operators
+    that select jobs ``after`` a key and ``until`` a key."""
 
     column: str
     clause: str
@@ -92,20 +92,20 @@ _BY_HOST = _Order("host", "ORDER BY host, position", ">", "<=", descending=False
 
 
 def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
-    """Raises :class:`~transports.errors.UsageError` for an invalid ``after``."""
+    """Return a page of jobs. Raises :class:`~transports.errors.UsageError` for an invalid ``after``."""
     are_final = query.states[0].is_final
     order = _LATEST_END_FIRST if are_final else _BY_HOST
     after = _parse_sort_key(query.after, ended=are_final)
     copies = _keys_of_copies(cursor, run, query.text)
     filter_condition, filter_values = _filter_condition(query, copies)
 
-    # A filter may match few jobs. So only a window of the jobs is searched for one page.
+    # A filter may match very few jobs, so only a limited window of the jobs is searched for one page.
     window_end: _SortKey | None = None
     if filter_condition:
         window_end = _end_of_window(cursor, run, query.states, order, after)
     range_condition, range_values = _range_condition(order, after, window_end)
 
-    # One row more than the page has shows whether there is a next page.
+    # One more row than the page has is read, which shows whether another page follows.
     rows: list[tuple[Value, ...]] = []
     for state in query.states:
         cursor.execute(
@@ -129,8 +129,8 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
 def _end_of_window(
     cursor: Cursor, run: str, states: Sequence[State], order: _Order, after: tuple[Value, ...]
 ) -> _SortKey | None:
-    """Return ``None`` if no state has more jobs than a window. Of the windows of several states, this is the end that
-    comes first."""
+    """Return the sort key of the last job in the window. If several states are listed, each has a window, and the end
+    that comes first counts. Return ``None`` if no state has more jobs than a window."""
     condition, values = _range_condition(order, after, None)
     ends: list[_SortKey] = []
     for state in states:
@@ -169,6 +169,7 @@ def _sort_key(cells: tuple[Value, ...]) -> _SortKey:
 
 
 def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
+    """Return the keys of jobs with a copy whose whole id is ``text``."""
     if not text:
         return []
     cursor.execute(
@@ -180,6 +181,7 @@ def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
 
 
 def _filter_condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the condition in SQL for the query's error code and text, and its values. It is empty without these."""
     condition = ""
     values: tuple[str, ...] = ()
     if query.code is not None:
@@ -195,14 +197,15 @@ def _filter_condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tupl
 
 
 def _like_pattern(text: str) -> str:
-    """Make a pattern to search JSON for a text without regard to case. ``!`` is the escape."""
+    """Return the pattern of a search in JSON for a text, without regard to case. ``!`` escapes wildcards."""
     without_quotes = encoded(text.lower())[1:-1]
     escaped_text = without_quotes.replace("!", "!!").replace("%", "!%").replace("_", "!_")
     return f"%{escaped_text}%"
 
 
 def _parse_sort_key(after: str | None, *, ended: bool) -> tuple[Value, ...]:
-    """Read the key of a page's last job, empty without one. ``ended`` is true if it has a time, not a host."""
+    """Read the sort key after which a page begins; it is empty for the first page. ``ended`` is true if the key begins
+    with a time and not with a host."""
     if not after:
         return ()
     # Databases accept integers of 64 bits.
@@ -221,9 +224,9 @@ def _parse_sort_key(after: str | None, *, ended: bool) -> tuple[Value, ...]:
 @dataclass(frozen=True, slots=True)
 class Overview:
     """Statistics of a run at ``now``, in seconds since 1970 by the database's clock. ``codes`` counts failed and
-    unknown jobs by error code, ``""`` for none; in a long run only the latest 100,000. ``succeeded`` and ``others``
-    count the ended jobs in each interval of ``step`` seconds, starting at ``began``. ``recent`` counts the ended jobs
-    of the last ten seconds."""
+    unknown jobs by error code, which is ``""`` if there was no code; in a long run only the latest 100,000 jobs.
+    ``succeeded`` and ``others`` count the ended jobs in each interval of ``step`` seconds, starting at ``began``.
+    ``recent`` counts the jobs that ended in the last ten seconds."""
 
     states: Mapping[State, int]
     cancelled: bool
@@ -252,7 +255,7 @@ class _Ended:
     step: float = 1.0
 
     def add(self, cursor: Cursor, run: str, after: float, until: float) -> None:
-        """Count the ends after ``after`` and not later than ``until``. Reads only the index."""
+        """Count the jobs that ended after ``after`` and not later than ``until``. Only the index is read for this."""
         for state in FINAL:
             values = (run, state.value, after, until)
             cursor.execute(f"SELECT min(finished), max(finished) {_ENDED_BETWEEN}", values)
@@ -291,11 +294,13 @@ class _Ended:
                 self.codes[str(code)] += cast(int, count)
 
     def _first_end(self, cursor: Cursor, run: str) -> float:
+        """Return the time at which the first job of the run ended."""
         first = "SELECT min(finished) FROM abp_jobs WHERE run = ? AND state = ? AND finished > 0"
         ends = [number_from(cursor, first, run, state.value) for state in FINAL]
         return min(end for end in ends if end)
 
     def _double_step(self) -> None:
+        """Merge each two intervals, so that the number of points stays limited."""
         self.step *= 2
         for times in (self.succeeded, self.others):
             counts = Counter[int]()
@@ -306,8 +311,8 @@ class _Ended:
 
 
 class Tally:
-    """All jobs are counted at the first read, after an input was added, and from time to time, since jobs may be queued
-    again. Otherwise only newly ended jobs are counted."""
+    """Counts the jobs of a run. All jobs are counted at the first read, after an input was added, and from time to
+    time, since ended jobs may be queued again. Otherwise only jobs that ended since the last read are counted."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -360,22 +365,22 @@ class Tally:
 
     def _count_ended(self, cursor: Cursor, now: float) -> tuple[_Ended, int]:
         """Return the counts of all ended jobs, and the number of those that ended in the last ten seconds."""
-        # Older ends are counted for good.
+        # Jobs that ended some time ago are counted for good.
         until = now - LIMITS.settling
         if until > self._until:
             self._ended.add(cursor, self._run, self._until, until)
             self._until = until
 
-        # Recent ends are counted anew each time: transactions with earlier ends may still be committed.
+        # Jobs that ended just now are counted anew each time: transactions with earlier ends may still be committed.
         ended = deepcopy(self._ended)
         ended.add(cursor, self._run, self._until, now + LIMITS.settling)
         return ended, ended.states.total() - self._ended.states.total()
 
 
 class LedgerView:
-    """The first query opens the connection. The cost of a query does not grow with the run, except for an
-    :meth:`overview` that counts all jobs. All methods raise :class:`~transports.errors.LedgerError`, also for a ledger
-    of another version."""
+    """Read-only view of a run. The first query opens the connection. The cost of a query does not grow with the run,
+    except for an :meth:`overview` that counts all jobs. All methods raise :class:`~transports.errors.LedgerError`, also
+    for a ledger of another version."""
 
     def __init__(self, database: Database, run: str) -> None:
         self._database = database
@@ -387,7 +392,7 @@ class LedgerView:
         await self._transactions.aclose()
 
     async def overview(self) -> Overview:
-        """All jobs are counted the first time, and again every 30 seconds or more."""
+        """Return the statistics of the run. All jobs are counted the first time, and again every 30 seconds or more."""
 
         def work(cursor: Cursor) -> Overview:
             version = values_of(self._database, cursor, self._run).get("schema")
@@ -401,10 +406,12 @@ class LedgerView:
         return await self._query(work)
 
     async def jobs(self, query: JobQuery) -> JobPage:
-        """Jobs over 256 KB come without their parameters."""
+        """Return a page of jobs. Jobs over 256 KB come without their parameters."""
         return await self._query(lambda cursor: list_jobs(cursor, self._run, query))
 
     async def job(self, key: str) -> Row | None:
+        """Return the job with this key, or ``None`` if the run does not have it."""
+
         def work(cursor: Cursor) -> Row | None:
             cursor.execute(f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND key = ?", (self._run, key))
             rows = cursor.fetchall()

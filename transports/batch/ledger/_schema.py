@@ -158,14 +158,16 @@ def host_of(job: Job) -> str:
 
 
 class Database(Connection, Protocol):
-    """The lock of a run is for leasing, where limits per host are counted and then used, and for cancelling."""
+    """A database for ledgers. The lock of a run is needed for leasing, where limits per host are counted and then used,
+    and for cancelling."""
 
     #: True if it can detect that another worker has ended.
     sees_workers: bool
     #: True if a writing transaction blocks all other writers. Inputs are then read before the transaction begins.
     one_writer: bool
 
-    def lost_workers(self, workers: Sequence[str]) -> list[str]: ...
+    def lost_workers(self, workers: Sequence[str]) -> list[str]:
+        """Return those of the ``workers`` that have ended, as far as this can be detected."""
 
     def begin_work(self, worker: str) -> None:
         """Register ``worker`` as live until this connection closes or its process ends."""
@@ -200,7 +202,7 @@ class SqliteDatabase(SqliteConnection):
             _remove(path)
 
     def begin_work(self, worker: str) -> None:
-        """The kernel releases the lock at any end of the process."""
+        """Lock the file of this worker. The kernel releases the lock however the process ends."""
         if self._own_lock is not None or self._locks is None:
             return
         path = self._locks / worker
@@ -218,6 +220,7 @@ class SqliteDatabase(SqliteConnection):
 
 
 def _create_lock(path: Path) -> int:
+    """Create and lock the file of a worker, and return its descriptor."""
     while True:
         handle = open_file(path, os.O_RDWR | os.O_CREAT)
         # Another worker may be testing the lock at this moment.
@@ -232,7 +235,8 @@ def _create_lock(path: Path) -> int:
 
 
 def _remove_if_ended(lock: Path) -> bool:
-    """Return whether the worker has ended. A file that cannot be opened or locked counts as that of a living worker."""
+    """Return whether a worker has ended, and remove its lock file then. If the file cannot be opened or locked, the
+    worker counts as living."""
     try:
         handle = open_file(lock, os.O_RDWR)
         try:
@@ -249,7 +253,7 @@ def _remove_if_ended(lock: Path) -> bool:
 
 
 def _remove(lock: Path) -> None:
-    """Remove a lock. One that stays, such as an open file on Windows, is removed by the next check."""
+    """Remove a lock file. If that fails, as for an open file on Windows, the next check removes it."""
     with contextlib.suppress(OSError):
         lock.unlink(missing_ok=True)
 
@@ -295,7 +299,7 @@ _SCHEMA = (
     artifacts TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (run, key)
 )""",
-    # partial indexes: an ended job is in neither, so that ending it changes one less
+    # partial indexes: an ended job is in neither of them, so ending a job only removes it from one
     f"CREATE INDEX IF NOT EXISTS abp_jobs_queued ON abp_jobs (run, host, position) WHERE {QUEUED}",
     f"CREATE INDEX IF NOT EXISTS abp_jobs_held ON abp_jobs (run, host, position) WHERE {LEASED}",
     "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
@@ -316,7 +320,7 @@ _SCHEMA = (
 
 
 def make_tables(database: Database, cursor: Cursor) -> None:
-    # Two concurrent workers must not both create them.
+    # The lock keeps two workers from creating the tables at the same time.
     database.lock(cursor, "schema")
     cursor.execute(database.find_relation, (_LAST,))
     exists = bool(cursor.fetchall())
@@ -327,6 +331,8 @@ def make_tables(database: Database, cursor: Cursor) -> None:
 
 
 def values_of(database: Database, cursor: Cursor, run: str) -> dict[str, str]:
+    """Return the facts about a run by their names: the version of the schema, its inputs, and whether it is cancelled.
+    They are empty if the database has no tables yet."""
     cursor.execute(database.find_relation, (_LAST,))
     if not cursor.fetchall():
         return {}
