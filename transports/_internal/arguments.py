@@ -55,7 +55,7 @@ _EXPECTED: Mapping[str, str] = {
 
 
 def require_plain_function(name: str, callback: object) -> None:
-    """Raises :class:`~transports.errors.UsageError` for a coroutine function where nothing awaits what it returns."""
+    """Refuse a coroutine function as a callback that is not awaited. Raises :class:`~transports.errors.UsageError`."""
     if inspect.iscoroutinefunction(callback):
         raise UsageError(f"{name}= must be a plain function, not a coroutine function: it is not awaited")
 
@@ -87,8 +87,8 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
 
 def validate_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function that returns no awaitable: an argument that does not have the type of its annotation
-    is a :class:`UsageError`, and an :class:`ABPError` gets a short traceback. A timeout is not checked
-    here: where it is used, its range is, too."""
+    raises a :class:`UsageError`, and an :class:`ABPError` gets a short traceback. A timeout is not checked here, since
+    it is checked together with its range where it is used."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -109,8 +109,8 @@ def validate_fields(class_: type[T]) -> type[T]:
 
 
 def with_short_traceback(error: E) -> E:
-    """Drop the traceback of an error, and those of causes that have no code of the caller. Frames of this library do
-    not help a user: the message says what happened and what to do."""
+    """Remove the traceback of an error, and the tracebacks of its causes that contain no code of the caller. Frames of
+    this library do not help a user: the message says what happened and what to do."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:
@@ -123,7 +123,7 @@ def with_short_traceback(error: E) -> E:
 
 
 def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the frames that are neither in this package nor in a library."""
+    """Return the traceback without the frames of this package and of libraries; ``None`` if none are left."""
     callers_frames = []
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
@@ -138,7 +138,8 @@ def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _check_arguments(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-    """An unknown option of a function with ``params`` is probably a parameter of the app, so the error says so."""
+    """Check the types of the arguments. If a function with ``params`` gets an unknown option, that is probably a
+    parameter of the app, and the error says so."""
     parameters = _parameters(function)
     for name, value in chain(zip(parameters, args, strict=False), kwargs.items()):
         parameter = parameters.get(name)
@@ -159,7 +160,8 @@ def _unknown_option(name: str, options: Mapping[str, object]) -> str:
 
 
 class _AcceptedType(NamedTuple):
-    """Types of items are given only if they matter."""
+    """A type that an argument may have. ``item_kinds`` are the types of its items, or empty if any items are
+    accepted."""
 
     kind: type
     item_kinds: tuple[type, ...] = ()
@@ -172,8 +174,8 @@ class _AcceptedType(NamedTuple):
 
 
 class _Parameter:
-    """Messages write an ``option`` as ``name=``. ``hint`` is the annotation, perhaps as text with the ``names`` of its
-    module."""
+    """A parameter of a public function, which checks its arguments. ``hint`` is its annotation; if that is text,
+    ``names`` are the names of its module. Messages write an ``option`` as ``name=``."""
 
     def __init__(self, name: str, hint: object, names: Mapping[str, object], *, option: bool) -> None:
         self._name = name
@@ -184,14 +186,14 @@ class _Parameter:
         self.accepted_types: set[type] = set()
 
     def check(self, value: object) -> None:
-        # The other types are not looked at here, because their modules may be slow to import.
+        # For None the annotation itself is enough. Its other types are not read, since their modules may load slowly.
         if value is None and isinstance(self._hint, str) and self._hint.endswith("| None"):
             self.accepted_types.add(NoneType)
             return
 
         for accepted in self._accepted:
             if accepted.includes(value):
-                # Another list may have other items.
+                # A type with items is not remembered: the next list of this type may have other items.
                 if not accepted.item_kinds:
                     self.accepted_types.add(type(value))
                 return
@@ -210,9 +212,10 @@ class _Parameter:
 
     @functools.cached_property
     def _accepted(self) -> list[_AcceptedType]:
-        """The types are read when a value is given, because modules of some are slow to import."""
+        """The accepted types. They are read only when there is a value to check, because the modules of some are slow
+        to import."""
         if self._name == "timeout":
-            # It is checked with its range, where it is used.
+            # A timeout is checked together with its range where it is used.
             return [_AcceptedType(object)]
         hint = self._hint
         if isinstance(hint, str):
@@ -223,8 +226,8 @@ class _Parameter:
 
 
 class _Names(dict[str, object]):
-    """Any class that is neither of the module nor of the package, such as Playwright's ``Page``, is imported for type
-    checkers alone, so a value is compared with its name."""
+    """Names for the evaluation of an annotation. A class that neither the module nor the package has, such as
+    Playwright's ``Page``, is imported for type checkers alone. It becomes a class that compares values by its name."""
 
     def __missing__(self, name: str) -> object:
         package = sys.modules[__name__.partition(".")[0]]
@@ -239,7 +242,7 @@ class _OnlyNamed(type):
 
 
 def _checkable_types(hint: object) -> list[_AcceptedType]:
-    """Return what :func:`isinstance` can check of a type; ``object`` for protocols and the like."""
+    """Return the types that :func:`isinstance` can check for an annotation; ``object`` for protocols and the like."""
     kind = get_origin(hint) or hint
     arguments = get_args(hint)
     if kind is Literal:
@@ -288,7 +291,7 @@ def _type_name(kind: type, item_kinds: tuple[type, ...] = ()) -> str:
 
 
 def _kind_of(value: object) -> str:
-    """No value is shown, since it may be secret."""
+    """Describe the type of a value for a message. The value itself is not shown, since it may be secret."""
     kind = type(value).__name__
     if not isinstance(value, Mapping | list | tuple) or not value:
         return kind
@@ -298,7 +301,7 @@ def _kind_of(value: object) -> str:
 
 @functools.cache
 def _parameters(function: Callable[..., object]) -> Mapping[str, _Parameter | None]:
-    """A parameter without an annotation is ``None``."""
+    """Return the parameters of a function by their names. A parameter without an annotation is ``None``."""
     names = inspect.unwrap(function).__globals__
     parameters: dict[str, _Parameter | None] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -314,6 +317,7 @@ def _parameters(function: Callable[..., object]) -> Mapping[str, _Parameter | No
 
 
 def _unpacked_options(annotation: str, names: Mapping[str, object]) -> dict[str, _Parameter]:
+    """Return the options of an annotation ``Unpack[…]``, by their names."""
     (typed_dict,) = get_args(eval(annotation, {}, _Names(names)))
     options = {}
     for name, hint in typed_dict.__annotations__.items():

@@ -77,21 +77,22 @@ class Connection(Protocol):
         """Break the connection, from any thread: what waits for the server fails. Never raises."""
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """All changes are on the disk when this returns; if ``work`` raises, nothing is changed. A transaction that
-        does not ``write`` waits for no other."""
+        """Run ``work`` in a transaction. All its changes are on the disk when this returns; if ``work`` raises, nothing
+        is changed. A transaction that does not ``write`` never waits for another."""
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Acquire the lock ``name``, and hold it until the transaction ends."""
 
 
-#: Seconds for a transaction in PostgreSQL, which itself ends each statement after two minutes.
+#: Seconds after which a transaction is cut off. PostgreSQL itself ends each statement after two minutes.
 _MAX_SECONDS = 180.0
+#: The same for a transaction that reads an input of any length: a day.
 _MAX_SECONDS_OF_INPUT = 86400.0
 
 
 class Transactions:
-    """Transactions of one database in a thread; after a lost connection they are retried for ``patience`` seconds.
-    There are no retries for a server that was never reached."""
+    """Runs the transactions of one database in a thread. After a lost connection, a transaction is tried again for
+    ``patience`` seconds, but not if the server was never reached."""
 
     def __init__(self, database: Connection, patience: float = 30.0) -> None:
         self._database = database
@@ -99,16 +100,16 @@ class Transactions:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="abp-database")
         self._closed = False
         self._reached = False
-        #: Belongs to the work that the thread does.
+        #: Event of the work that the thread is doing now; it is set once that work is given up.
         self._running: threading.Event | None = None
 
     async def run(
         self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] | None = None, *, write: bool = True
     ) -> T:
-        """``work`` may run more than once, each time in a new transaction; after a lost connection it is unknown
-        whether the last transaction was committed. Work with an ``on_cancel`` may take as long as its input does. If
-        the caller is cancelled, work has five seconds to end, after ``on_cancel()``: a server may be connected, and
-        never answer."""
+        """Run ``work`` in a transaction, and return its result. It may run more than once, each time in a new
+        transaction; after a lost connection it is unknown whether the last transaction was committed. Work with an
+        ``on_cancel`` may take as long as its input does. If the caller is cancelled, ``on_cancel()`` is called and the
+        work has five seconds to end. Then its connection is cut, since a connected server may never answer."""
         if self._closed:
             raise self._database.error(f"{self._database.name} is closed; open it again")
         loop = asyncio.get_running_loop()
@@ -163,20 +164,20 @@ class Transactions:
 
 
 def without_nul(text: str | None) -> str | None:
-    """Remove what PostgreSQL refuses: NUL, and halves of surrogate pairs."""
+    """Return a text without the characters that PostgreSQL refuses: NUL, and halves of surrogate pairs."""
     if text is None:
         return None
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
 
 
-#: Seconds that one process waits for another's transaction.
+#: Seconds that a process waits for the transaction of another process.
 _WAIT = 30.0
 
 
 class SqliteConnection:
-    """One database file; without a path, private and in memory. A ``read_only`` file must exist and is not changed; its
-    folder may be read-only, too. Messages call the connection ``name``, such as "the ledger"; ``advice`` is their end
-    for a file that cannot be used."""
+    """Connection to a database file, or without a path to a private database in memory. A ``read_only`` file must exist
+    and is not changed; its folder may be read-only, too. Messages call the connection ``name``, such as "the ledger".
+    ``advice`` is the end of the message for a file that cannot be used."""
 
     now_sql = "((julianday('now') - 2440587.5) * 86400.0)"
     sorted_text_type = "TEXT"
@@ -199,7 +200,8 @@ class SqliteConnection:
         self._copy: tempfile.TemporaryDirectory[str] | None = None
 
     def connect(self) -> None:
-        """Open the file, again if it was deleted or replaced since: writes to the old file would be lost."""
+        """Open the file. If it was deleted or replaced since it was opened, open it again: writes to the old file would
+        be lost."""
         if self._db is not None:
             if self._opened_file == self._file_identity():
                 return
@@ -212,7 +214,7 @@ class SqliteConnection:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
                 # A lease lost in a power cut would let a call be sent twice.
                 db.execute("PRAGMA synchronous=FULL")
-                # A checkpoint waits for the disk twice, so there is one for each 40 MB, not for each 4.
+                # A checkpoint waits for the disk twice, so it is made after each 40 MB and not after each 4 MB.
                 db.execute("PRAGMA wal_autocheckpoint=10000").fetchone()
         except (OSError, sqlite3.Error) as error:
             self.close()
@@ -228,8 +230,8 @@ class SqliteConnection:
         return open_sqlite(self._path)
 
     def _open_read_only(self, path: Path) -> sqlite3.Connection:
-        """In a folder that cannot be written, SQLite cannot create the index of a write-ahead log. There a file without
-        such a log is opened as immutable, and a file with a log is copied first."""
+        """Open a file for reading. In a folder that cannot be written, SQLite cannot create the index of a write-ahead
+        log: there, a file without such a log is opened as immutable, and a file with a log is copied first."""
         db = open_sqlite(path, "mode=ro")
         try:
             # SQLite opens the file itself only at the first query.
@@ -262,7 +264,7 @@ class SqliteConnection:
             copy.cleanup()
 
     def cut(self) -> None:
-        """A file answers, or the wait for another process ends."""
+        """Do nothing: a file always answers, and the wait for another process ends by itself."""
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
         db = self._db
@@ -274,11 +276,11 @@ class SqliteConnection:
             raise self.mapped_error(error) from error
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """SQLite has one writer at a time."""
+        """Do nothing: SQLite has only one writer at a time."""
 
     def _file_identity(self) -> tuple[int, ...] | None:
-        """Return ``None`` without a file. For a frozen database the sizes and times belong to the identity, so that a
-        later write leads to a new opening."""
+        """Return numbers that change when the file is replaced; ``None`` without a file. For a frozen database they
+        also change with each write to the file, so that it is opened again then."""
         if self._path is None:
             return None
         try:
@@ -304,9 +306,9 @@ class SqliteConnection:
 
 
 def open_sqlite(path: Path | None, *options: str, wait: float | None = None) -> sqlite3.Connection:
-    """Open a file, or a private database in memory, for any thread, but one at a time. ``options`` are those of
-    SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another process, 30 by default. No
-    transaction is begun implicitly, see :func:`sqlite_transaction`. Raises ``sqlite3.Error``."""
+    """Open a file, or without a path a private database in memory. Any thread may use the connection, but only one at a
+    time. ``options`` are those of SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another
+    process, 30 by default. Transactions begin only with :func:`sqlite_transaction`. Raises ``sqlite3.Error``."""
     uri = ":memory:"
     if path:
         uri = "?".join((path.absolute().as_uri(), *options))
@@ -317,7 +319,7 @@ def open_sqlite(path: Path | None, *options: str, wait: float | None = None) -> 
 
 @contextlib.contextmanager
 def sqlite_transaction(db: sqlite3.Connection, *, write: bool = True) -> Iterator[None]:
-    # A writer waits at its start, not in the middle.
+    # With IMMEDIATE a writer waits for other writers here, and not in the middle of its work.
     db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
     try:
         yield
@@ -339,6 +341,7 @@ def _log_of(path: Path) -> Path:
 
 
 def _size_and_time(path: Path) -> tuple[int, ...]:
+    """Return the size of a file and the time of its last change; nothing for an empty or missing file."""
     try:
         status = path.stat()
     except OSError:
@@ -379,16 +382,16 @@ class PostgresUrl:
 
     @classmethod
     def read(cls, url: str) -> Self:
-        """Never raises."""
+        """Split an address into its parts. Never raises."""
         scheme, mark, rest = url.partition("://")
-        # The place begins after one of the @, or at once if there is no user.
+        # The host begins after one of the @, or at once if the address has no user.
         possible_starts = [0, *(at_sign.end() for at_sign in re.finditer("@", rest))]
         valid_starts = [start for start in possible_starts if _is_place(rest[start:])]
         start = min(valid_starts, default=possible_starts[-1])
         userinfo = rest[: max(start - 1, 0)]
         place, question_mark, query = rest[start:].partition("?")
 
-        # libpq looks for the user only here.
+        # libpq takes only this part for the user.
         libpq_userinfo = re.match("[^@/]*@", rest)
         libpq_start = libpq_userinfo.end() if libpq_userinfo else 0
         is_certain = start == libpq_start and not re.search("[/?#]", userinfo)
@@ -396,7 +399,7 @@ class PostgresUrl:
         head = url.removesuffix(question_mark + query)
         may_be_in_parameter = re.search("[?&][^=&]*pass", userinfo, re.IGNORECASE)
         if may_be_in_parameter:
-            # The @ may be in the value of a password parameter: nothing behind the user is shown.
+            # The @ may be in the value of a password parameter, so nothing after the user is shown.
             place = "…"
             query = ""
             head = url
@@ -413,7 +416,8 @@ class PostgresUrl:
         )
 
     def split_off_parameter(self, name: str) -> tuple[str, str | None]:
-        """Return the address without the parameter, and its last value, decoded; ``None`` without one."""
+        """Return the address without a parameter, and the parameter's last value, decoded; ``None`` if it is
+        missing."""
         value: str | None = None
         others: list[str] = []
         for parameter in self.parameters:
@@ -426,7 +430,7 @@ class PostgresUrl:
 
     @property
     def without_password(self) -> str:
-        """The address works with a password from ``PGPASSWORD`` or a password file."""
+        """The address without secrets. It works with a password from ``PGPASSWORD`` or a password file."""
         valid = [parameter for parameter in self.parameters if _PARAMETER.fullmatch(parameter)]
         return _with_parameters(self.shown, [parameter for parameter in valid if not _is_secret(parameter)])
 
@@ -447,6 +451,7 @@ def without_password(url: str) -> str:
 
 
 def _is_place(text: str) -> bool:
+    """Whether a text can be the rest of an address after the user: hosts, a database and parameters."""
     place, _, query = text.partition("?")
     has_valid_parameters = not query or all(map(_PARAMETER.fullmatch, query.split("&")))
     return has_valid_parameters and _PLACE.fullmatch(place) is not None
@@ -463,6 +468,8 @@ def _with_parameters(head: str, parameters: list[str]) -> str:
 
 
 class _QuestionMarkCursor:
+    """A cursor of psycopg that takes ``?`` for parameters, as SQLite does, in place of ``%s``."""
+
     def __init__(self, cursor: psycopg.Cursor[tuple[Value, ...]]) -> None:
         self._cursor = cursor
 
@@ -485,8 +492,8 @@ def _with_percent_marks(sql: str) -> bytes:
 
 
 class PostgresConnection:
-    """A ``read_only`` connection writes nothing. Messages call it ``name``, such as "the ledger"; ``error`` is the type
-    of its errors. Raises :class:`~transports.errors.UsageError` without psycopg."""
+    """Connection to a PostgreSQL server. A ``read_only`` connection writes nothing. Messages call it ``name``, such as
+    "the ledger"; ``error`` is the type of its errors. Raises :class:`~transports.errors.UsageError` without psycopg."""
 
     now_sql = "(extract(epoch FROM clock_timestamp())::float8)"
     sorted_text_type = 'TEXT COLLATE "C"'
@@ -519,13 +526,12 @@ class PostgresConnection:
             connection = self._psycopg.connect(
                 self._url,
                 autocommit=True,
-                # Otherwise the database or PGCLIENTENCODING may choose one that cannot hold all text.
+                # Otherwise the database or PGCLIENTENCODING may choose an encoding that cannot hold all text.
                 client_encoding="utf8",
-                # A pooler (PgBouncer, RDS Proxy) gives each transaction another connection, which does not know them.
+                # No prepared statements: a pooler (PgBouncer, RDS Proxy) may give each transaction another connection.
                 prepare_threshold=None,
-                # Seconds.
-                connect_timeout=10,
-                # Milliseconds without an acknowledgement of the server.
+                connect_timeout=10,  # seconds
+                # Milliseconds that the server may take to acknowledge what was sent.
                 tcp_user_timeout=20_000,
                 # Waiting for an answer of a dead server ends after 20 seconds, too.
                 keepalives_idle=10,
@@ -535,7 +541,7 @@ class PostgresConnection:
             )
         except self._psycopg.OperationalError as error:
             is_refused = isinstance(error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification)
-            # Without a cause: its traceback could quote secrets, which the message leaves out.
+            # The error gets no cause: the cause's traceback could quote secrets, which the message leaves out.
             raise self.mapped_error(error, retryable=not is_refused) from None
         except self._psycopg.Error as error:
             raise self.mapped_error(error) from None
@@ -557,7 +563,7 @@ class PostgresConnection:
             connection.shutdown(socket.SHUT_RDWR)
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """``write`` has no effect: in PostgreSQL, readers never wait for writers."""
+        """Run ``work`` in a transaction. ``write`` has no effect: in PostgreSQL, readers never wait for writers."""
         db = self._db
         assert db is not None  # connect() comes first
         try:
@@ -573,7 +579,7 @@ class PostgresConnection:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
     def mapped_error(self, error: Exception, *, retryable: bool = False) -> ABPError:
-        """The message holds no secrets."""
+        """Return the connection's own error for an error of psycopg. Its message holds no secrets."""
         if self._secrets is None:
             reason = type(error).__name__
         else:

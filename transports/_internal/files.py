@@ -17,8 +17,8 @@ _FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NONBLOCK", "BI
 
 
 def open_regular(path: str | os.PathLike[str]) -> FileIO:
-    """Refuse other files: a pipe would block, and a device may have no end. The ``strerror`` of the :class:`OSError`
-    has the reason, also for an impossible name."""
+    """Open a regular file for reading. Other files are refused: a pipe would block, and a device may have no end. The
+    ``strerror`` of the :class:`OSError` has the reason, also for an impossible name."""
     try:
         fd = os.open(path, os.O_RDONLY | _FLAGS)
     except ValueError as error:
@@ -28,7 +28,8 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
 
 
 def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Raises :class:`OSError` as :func:`open_regular`, and for a file of more than ``max_bytes``."""
+    """Return the content of a regular file. Raises :class:`OSError` as :func:`open_regular` does, and for a file of
+    more than ``max_bytes``."""
     pieces: list[bytes] = []
     with open_regular(path) as file:
         # The size is only a hint: a file may grow, and some file systems report 0.
@@ -51,13 +52,14 @@ def regular_file(fd: int, name: str) -> FileIO:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", name)
-    # An opener, because the name of ``FileIO(fd)`` would be the number.
+    # An opener is used since ``FileIO(fd)`` would have the number as its name.
     return FileIO(name, opener=lambda *_: fd)
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
-    """Raises :class:`~transports.errors.UsageError` if there is no such user, or the user has no home folder; and for
-    an empty text, as of an unset variable of a shell, which as a path would be the current folder."""
+    """Return a path with ``~`` or ``~USER`` replaced by the home folder. Raises
+    :class:`~transports.errors.UsageError` if the user or the home folder is unknown, and for an empty text: it may come
+    from an unset variable of a shell, and as a path it would be the current folder."""
     if not os.fspath(path):
         raise UsageError("the name of a file or folder is empty; . is the current folder")
     try:
@@ -67,7 +69,8 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 
 
 def user_folder(find: Callable[[], Path]) -> Path:
-    """``find`` is a function of ``platformdirs``. Raises :class:`OSError` for a user without a home folder."""
+    """Return the folder that ``find``, a function of ``platformdirs``, returns. Raises :class:`OSError` for a user
+    without a home folder."""
     try:
         folder = find()
     except RuntimeError:
@@ -79,7 +82,8 @@ def user_folder(find: Callable[[], Path]) -> Path:
 
 
 def temp_folder() -> Path:
-    """Raises :class:`~transports.errors.UsageError` if there is none to which this process can write."""
+    """Return the folder for temporary files. Raises :class:`~transports.errors.UsageError` if this process can write to
+    none."""
     import tempfile  # late: most programs that load this module make no temporary files
 
     try:

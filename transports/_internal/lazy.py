@@ -39,6 +39,7 @@ class MissingExtra(ImportError):
 
 @contextmanager
 def requiring_extra(package: str, extra: str) -> Iterator[None]:
+    """Turn an :class:`ImportError` in the block into one that says which ``extra`` installs the ``package``."""
     try:
         yield
     except MissingExtra:

@@ -40,7 +40,8 @@ def to_text(content: bytes) -> str:
 
 
 def _utf16_pattern(mark: bytes) -> bytes:
-    """Match a surrogate pair in UTF-16, or one unit, each unit as four digits after a mark."""
+    """Return a pattern for an escaped character in UTF-16: a surrogate pair or a single unit, each unit written as four
+    hexadecimal digits after ``mark``."""
     high = mark + rb"[dD][89abAB][0-9A-Fa-f]{2}"
     low = mark + rb"[dD][c-fC-F][0-9A-Fa-f]{2}"
     return high + low + b"|" + mark + rb"[0-9A-Fa-f]{4}"
@@ -101,9 +102,9 @@ ESCAPES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], bytes]], ...] = (
 
 
 def _whole_forms(value: bytes) -> Iterator[bytes]:
-    """Yield hexadecimal digits and base64. In base64 of a longer text the value begins after zero, one or two bytes of
-    a group of three. Its form is the characters that hold nothing else, and also with the last ones, as they are if
-    nothing follows."""
+    """Yield the forms that a whole value has in hexadecimal digits and in base64. In base64 of a longer text, the value
+    begins after zero, one or two bytes of a group of three. For each case there are two forms: the characters that hold
+    only bits of the value, and the same with the last characters, as they are if nothing follows the value."""
     for digits in (value.hex(), value.hex(" "), value.hex(":")):
         yield digits.encode()
         yield digits.upper().encode()
@@ -119,7 +120,7 @@ def _whole_forms(value: bytes) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Occurrence:
-    """The span is in bytes."""
+    """A place in content where a value occurs, in bytes, and the label for that value."""
 
     start: int
     end: int
@@ -127,9 +128,9 @@ class Occurrence:
 
 
 class Finder:
-    """A value is found as it is, with its characters escaped by any one of :data:`ESCAPES`, in base64 and hexadecimal
-    digits, and with ``+`` for spaces. A value that was encoded twice is not found, unless one of the encodings leaves
-    its characters as they are."""
+    """Finds values in content. ``values`` maps each value to its label. A value is found as it is, with its characters
+    escaped by any one of :data:`ESCAPES`, in base64 and hexadecimal digits, and with ``+`` for spaces. A value that was
+    encoded twice is not found, unless one of the encodings leaves its characters as they are."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._plain: dict[bytes, str] = {}
@@ -139,7 +140,7 @@ class Finder:
                 self._plain.setdefault(_with_plus(needle), label)
                 for form in _whole_forms(needle):
                     self._whole.setdefault(_with_plus(form), label)
-        longest_escape = len("&#x00000027;")  # bytes, of one byte of a value
+        longest_escape = len("&#x00000027;")  # the longest form of one byte of a value
         self._overlap = max(map(len, self._plain), default=0) * longest_escape
 
     def find(self, content: bytes) -> list[Occurrence]:
@@ -173,7 +174,8 @@ def _with_plus(content: bytes) -> bytes:
 
 
 def _find_needles(content: bytes, needles: Mapping[bytes, str]) -> Iterator[Occurrence]:
-    """Spaces in ``needles`` are ``+``."""
+    """Yield all places where ``needles`` occur, which have ``+`` in place of spaces. ``needles`` maps them to
+    labels."""
     content = _with_plus(content)
     for needle, label in needles.items():
         start = content.find(needle)
@@ -196,13 +198,14 @@ def _origins(content: bytes, pattern: re.Pattern[bytes], decode: Callable[[bytes
 
 #: Characters from 128 to 255 in UTF-8.
 _UTF8_OF_LATIN1 = re.compile(rb"[\xc2\xc3][\x80-\xbf]")
-#: Characters of Latin-1 → of Windows-1252, which defines most of these bytes.
+#: For each control character of Latin-1, the character that Windows-1252 has for this byte, if it has any.
 _WINDOWS_1252 = {byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(128, 160)}
 
 
 def _byte_strings(value: str) -> set[bytes]:
-    """Return a value as UTF-8, with its characters below 256 in Latin-1, and misread: UTF-8 as Latin-1 or as
-    Windows-1252 (by browsers, of a text without a charset), and Latin-1 as UTF-8."""
+    """Return the byte strings that a value may become: UTF-8; UTF-8 with its characters below 256 in Latin-1; and both
+    after they were read in the wrong encoding: UTF-8 as Latin-1 or as Windows-1252 (browsers do this to a text without
+    a charset), and Latin-1 as UTF-8."""
     utf8 = to_bytes(value)
     if value.isascii():
         return {utf8}
@@ -214,7 +217,7 @@ def _byte_strings(value: str) -> set[bytes]:
 
 
 def _without_overlaps(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
-    """The longest occurrence keeps its label."""
+    """Sort occurrences, and merge those that overlap. The merged one gets the label of the longest."""
     merged: list[Occurrence] = []
     for occurrence in sorted(occurrences, key=lambda occurrence: (occurrence.start, -occurrence.end)):
         if not merged or occurrence.start >= merged[-1].end:
@@ -228,7 +231,8 @@ def _without_overlaps(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
 
 
 def _occurrences_by_text(contents: Sequence[bytes], finder: Finder, between: bytes) -> dict[int, list[Occurrence]]:
-    """Spans are relative to the content of their index."""
+    """Search several contents as one, with ``between`` between them. Return the occurrences by the index of the content
+    that they are in; their spans are relative to that content."""
     begins = [0]
     for content in contents:
         begins.append(begins[-1] + len(content) + len(between))
@@ -246,6 +250,7 @@ def _occurrences_by_text(contents: Sequence[bytes], finder: Finder, between: byt
 
 
 def _text_with_labels(content: bytes, occurrences: Iterable[Occurrence]) -> str:
+    """Return content as text, with labels in place of the values."""
     pieces: list[str] = []
     position = 0
     for occurrence in occurrences:
@@ -258,6 +263,7 @@ def _text_with_labels(content: bytes, occurrences: Iterable[Occurrence]) -> str:
 
 
 def _whole_characters(content: bytes, start: int, end: int) -> tuple[int, int]:
+    """Widen a span in UTF-8 so that it begins and ends between characters."""
     continuation = range(0x80, 0xC0)
     while start and content[start] in continuation:
         start -= 1
@@ -266,6 +272,7 @@ def _whole_characters(content: bytes, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
+#: Smallest number of characters of a secret.
 _MIN_CHARS = 8
 #: Largest text file, in bytes, in which secrets are masked; a larger file stays unchanged.
 MAX_MASKED_BYTES = 1 << 20
@@ -280,6 +287,7 @@ def placeholders(node: object) -> set[str]:
 
 
 def placeholder_paths(node: object) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths of the texts in JSON values that have placeholders."""
     return (path for path, text in _texts(node, ()) if _PLACEHOLDER.search(text))
 
 
@@ -320,12 +328,12 @@ def map_texts(node: object, change: Callable[[str], object]) -> object:
 
 
 class KnownSecrets:
-    """Values that must not be shown, and the labels in their place: placeholders, for those that :meth:`add` adds.
-    Parts of a value are not found, nor encrypted, compressed or otherwise transformed ones: an app that writes a
-    password backwards shows it."""
+    """Values that must not be shown, and the labels that stand in their place. The label of a value that :meth:`add`
+    adds is its placeholder. A part of a value is not found, nor a value that was encrypted, compressed or changed in
+    another way: an app that writes a password backwards shows it."""
 
     def __init__(self) -> None:
-        # Of a secret that changes each hour, these are the values of over a month.
+        # For a secret that changes each hour, this many values are those of over a month.
         self._names: Recent[str, str] = Recent(1000)
         self._finder = Finder({})
         #: Labels by value.
@@ -360,7 +368,8 @@ class KnownSecrets:
         self._finder = Finder(self._labels)
 
     def with_values(self, values: Iterable[str], label: str) -> KnownSecrets:
-        """Return these secrets and further values, in whose place ``label`` stands in texts; as numbers they stay."""
+        """Return these secrets together with further ``values``. In texts ``label`` stands in the place of a further
+        value; as a number such a value stays."""
         secrets = KnownSecrets()
         secrets._labels = {**dict.fromkeys(values, label), **self._labels}
         secrets._numbers = self._numbers
@@ -371,7 +380,7 @@ class KnownSecrets:
         return self.mask_texts([text])[0]
 
     def mask_texts(self, texts: Sequence[str]) -> list[str]:
-        """The pieces are consecutive. A value that lies across several pieces has its label in each."""
+        """Mask the consecutive pieces of a text. A value that lies across several pieces gets its label in each."""
         masked = list(texts)
         for index, masked_text in self._search(texts, b"").items():
             masked[index] = masked_text
@@ -388,10 +397,10 @@ class KnownSecrets:
         names: Collection[str] = (),
         mask_files: bool = True,
     ) -> object:
-        """Labels stand also in keys and file names, and in place of numbers that are values. A node without values is
-        returned unchanged. With ``mask_files`` a file in base64 is masked as by :meth:`mask_file`. Binary content
-        beside the JSON stays, because it is masked where it is read. Keys for which ``keep`` is true stay, with their
-        values, as do the keys in ``names``, without them."""
+        """Return JSON values with labels in place of the known values, also in keys and file names, and in place of
+        numbers. Without a known value, ``node`` itself is returned. With ``mask_files`` a file in base64 is masked as
+        by :meth:`mask_file`. Binary content beside the JSON stays, because it is masked where it is read. A key for
+        which ``keep`` is true stays together with its value. A key in ``names`` stays, but its value is masked."""
         if not self:
             return node
         tree = _Tree(keep, names, self._numbers, self._mask_file_text if mask_files else None)
@@ -404,8 +413,8 @@ class KnownSecrets:
         return tree.with_labels(node)
 
     def _search(self, texts: Sequence[str], between: bytes) -> dict[int, str]:
-        """The texts are searched as one, with ``between`` between them: 3,000 short texts would take eight times as
-        long one by one, with 100 secrets 60 times."""
+        """Return the masked texts by index, only those with a value. The texts are searched as one, with ``between``
+        between them: 3,000 short texts would take eight times as long one by one, with 100 secrets 60 times."""
         if not self:
             return {}
         contents = [to_bytes(text) for text in texts]
@@ -426,8 +435,9 @@ class KnownSecrets:
         return bytes(masked)
 
     def _mask_file_text(self, text: str, described: bool) -> str | None:
-        """Return the text of a file without a change of its size; ``None`` for any other text. A file is base64, with
-        or without the head of a ``data:`` URL, or text that is ``described`` as a file."""
+        """Return the text of a file with asterisks in place of values, which keep its size; ``None`` if ``text`` is not
+        a file. A file is base64, with or without the head of a ``data:`` URL, or text that is ``described`` as a
+        file."""
         head, encoded = "", text
         if text.startswith("data:"):
             before, mark, encoded = text.rpartition(";base64,")
@@ -439,7 +449,7 @@ class KnownSecrets:
             return to_text(self._replace_by_stars(to_bytes(text)))
 
         is_file = described or bool(head)
-        # A value in base64 is no file, and gets its placeholder.
+        # Base64 of a single value is not taken for a file, so that it gets its placeholder.
         if not is_file and content.decode(errors="replace") in self._labels:
             return None
         masked = self.mask_file(content)
@@ -448,7 +458,7 @@ class KnownSecrets:
         return text if is_file else None
 
     def mask_error(self, error: ABPError) -> None:
-        """The error's ``args`` are not masked."""
+        """Mask the message and details of an error in place. Its ``args`` are not masked."""
         if not self:
             return
         error.message = self.mask_text(error.message)
@@ -458,8 +468,8 @@ class KnownSecrets:
             error.download_url = self.mask_text(error.download_url)
 
 
-#: Returns the text of a file without values, or ``None`` for any other text. The flag is true if a descriptor makes it
-#: a file.
+#: Function that returns the text of a file without values, or ``None`` if the text is not a file. Its second argument
+#: is true if a descriptor says that the text is a file.
 _MaskFile: TypeAlias = Callable[[str, bool], str | None]
 
 
@@ -481,6 +491,7 @@ class _Tree:
         self.masked_texts: Mapping[str, str] = {}
 
     def texts(self, node: object) -> Iterator[str]:
+        """Yield the texts to search: keys, values and names of files."""
         match node:
             case str():
                 yield node
@@ -499,6 +510,7 @@ class _Tree:
                 yield name
 
     def with_labels(self, node: object) -> object:
+        """Return JSON values with their masked texts."""
         match node:
             case str():
                 return self._masked_text(node, is_described=False)
@@ -515,7 +527,7 @@ class _Tree:
         return node
 
     def _masked_object(self, node: Mapping[Any, object]) -> dict[Any, object]:
-        """The ``content`` of an object is a file if another field describes it."""
+        """Return an object with masked keys and values. Its ``content`` is a file if another field describes it."""
         is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
         masked: dict[Any, object] = {}
         for key, value in node.items():
@@ -551,15 +563,16 @@ def _decode_base64(text: str) -> bytes | None:
 #: All values that this process knows: for the operator, whose logs, evidence files and recordings show none of them.
 KNOWN_SECRETS = KnownSecrets()
 NO_SECRETS = KnownSecrets()
-#: Values given to each user. ``_SECRETS_OF_RECENT_USERS`` keeps those of users with any value after their last session
-#: is closed.
+#: The values that each user was given, as long as something holds them: an open session of the user, or
+#: ``_SECRETS_OF_RECENT_USERS`` after the last session.
 _SECRETS_BY_USER: WeakValueDictionary[str, KnownSecrets] = WeakValueDictionary()
 _SECRETS_OF_RECENT_USERS: Recent[str, KnownSecrets] = Recent(10_000)
 
 
 def why_guessable(value: str) -> str | None:
-    """Return the reason in words; ``None`` if the value is not guessable. A user who may use but not see a secret could
-    find a shorter one by guessing, because the right guess is masked. It would also occur in ids by chance."""
+    """Say why a value is too easy to guess; ``None`` if it is not. A user who may use a secret but not see it could
+    find out a short one by guessing, because the right guess is masked. A short one would also occur in ids by
+    chance."""
     if len(value) < _MIN_CHARS:
         return f"{len(value) or 'no'} characters; it needs at least {_MIN_CHARS}"
 
@@ -590,7 +603,7 @@ def record_given_secret(user: str | None, name: str, value: str) -> None:
         return
     secrets = known_to(user)
     secrets.add(name, value)
-    # Of users with an open session, the secrets stay known even without an entry here.
+    # The secrets of a user with an open session stay known even without an entry here.
     _SECRETS_OF_RECENT_USERS[user] = secrets
 
 
@@ -612,7 +625,8 @@ def _redact_logs() -> None:
 
 
 def _redact_record(record: logging.LogRecord) -> None:
-    """A record without a value stays unchanged: some formatters, as of access logs, read its arguments."""
+    """Mask the message and the traceback of a log record. A record without a known value stays as it is, since some
+    formatters, such as those of access logs, read its arguments."""
     try:
         message = record.getMessage()
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
 """HTML and pictures of results (``_repr_html_``), and progress, for notebooks.
 
-Everything is an app's text, so it is escaped: no markup, script, style or address of it is used. The only addresses are
-those of files on this machine and of our own server, and pictures inside of the page. Colours are the notebook's own,
-light or dark.
+All texts may come from an app, so they are escaped: no markup, script, style or address of an app is used. The only
+addresses are those of files on this machine and of the kit's server, and pictures inside of the page. Colours are the
+notebook's, light or dark.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def _printable(character: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", count: int = 0) -> Html:
-    """``count`` is the number of all rows, if it is known: a last row then says how many are not shown."""
+    """Return a table with the first 50 rows. If ``count``, the number of all rows, is known, a last row says how many
+    are not shown."""
     shown = list(islice(rows, MAX_ROWS))
     hidden = count - len(shown)
     if hidden > 0:
@@ -101,7 +102,7 @@ def preformatted(text: str) -> Html:
 
 
 def file_link(path: str, text: str) -> Html:
-    """The address is relative to the working folder if the file is below."""
+    """Return a link to a file. Its address is relative to the working folder if the file is below that folder."""
     file = Path(path)
     try:
         address = quote(file.relative_to(Path.cwd()).as_posix())
@@ -129,7 +130,8 @@ class Picture:
 
 
 def read_picture(path: str | None, mime_type: str, size: int, sha256: str) -> Picture | None:
-    """Return a stored picture, or ``None``: of another type, larger than :data:`MAX_PICTURE`, or changed."""
+    """Return a stored picture. Return ``None`` for another type of file, for one larger than :data:`MAX_PICTURE`, and
+    for one that has changed since it was stored."""
     if mime_type not in PICTURES or size > MAX_PICTURE:
         return None
     content = _unchanged_content(path, MAX_PICTURE, sha256)
@@ -158,6 +160,7 @@ def make_thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | N
 
 
 def _unchanged_content(path: str | None, max_bytes: int, sha256: str) -> bytes | None:
+    """Return the content of a file if it still has this hash, otherwise ``None``."""
     if path is None:
         return None
     try:
@@ -170,6 +173,7 @@ def _unchanged_content(path: str | None, max_bytes: int, sha256: str) -> bytes |
 
 
 def first_lines(path: str) -> Html:
+    """Return the beginning of a text file as HTML, which is empty if the file cannot be read."""
     try:
         with open_regular(path) as file:
             data = file.read(4 * MAX_TEXT)
@@ -234,7 +238,7 @@ class ProgressBar:
     def __enter__(self) -> Self:
         self._ended = False
         self._started = self._drawn = time.monotonic()
-        # A kernel finds the cell of an output by the context, and callbacks run in that of the session.
+        # A kernel finds the cell of an output by the context variables. Callbacks run in the context of the session.
         self._context = contextvars.copy_context()
         self._handle = _display_output(self._output())
         return self
@@ -256,7 +260,7 @@ class ProgressBar:
                 self._draw()
 
     def _draw(self) -> None:
-        """The caller holds the lock."""
+        """Draw the bar as it is now. The caller holds the lock."""
         self._drawn = time.monotonic()
         if self._handle is not None:
             self._context.run(self._handle.update, self._output(), raw=True)

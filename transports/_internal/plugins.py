@@ -22,13 +22,14 @@ class LoadedPlugin:
 
 
 def installed_plugins(group: str) -> list[str]:
-    """The plug-ins are not imported."""
+    """Return the names of the plug-ins of a group. They are not imported."""
     return sorted(_entry_points(group).names)
 
 
 def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
-    """``kind`` is a label in errors, such as ``transport``. Raises :class:`~transports.errors.UsageError` for a plug-in
-    that cannot be imported, and for a name that several distributions use for different objects."""
+    """Import a plug-in; return ``None`` if the group has none of this name. ``kind`` is a label in errors, such as
+    ``transport``. Raises :class:`~transports.errors.UsageError` for a plug-in that cannot be imported, and for a name
+    that several distributions use for different objects."""
     points = [point for point in _entry_points(group) if point.name == name]
     if not points:
         return None

@@ -27,8 +27,8 @@ def main() -> int:
 
 
 def _limit_process(cpu_seconds: int) -> None:
-    """Files of apps may attack their readers. Windows has no such limits; there the caller's deadline is the only
-    one."""
+    """Limit the memory and the CPU time of this process, since a file of an app may attack its reader. Windows has no
+    such limits; there only the caller's deadline protects."""
     max_memory = 1 << 30
     with suppress(ImportError):
         import resource
@@ -40,6 +40,7 @@ def _limit_process(cpu_seconds: int) -> None:
 
 
 def _write_output(about: dict[str, object], content: bytes) -> None:
+    """Write a line of JSON, then the content."""
     sys.stdout.buffer.write(json.dumps(about).encode() + b"\n" + content)
 
 
@@ -62,8 +63,8 @@ def pdf_page(max_width: int, number: int = 1) -> int:
 
 
 def pdf_text(max_chars: int, number: int | None = None) -> int:
-    """Write the number of ``pages`` and of the pages ``read``, then their text as UTF-8. ``number`` is that of the only
-    page to read, from 1. If there is no such page, nothing is read."""
+    """Write the number of ``pages`` and the number of pages ``read``, then their text as UTF-8. With ``number``,
+    counted from 1, only that page is read; if the document does not have it, nothing is read."""
     import pypdfium2
 
     document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
@@ -92,14 +93,15 @@ _CONVERTED = ("BMP", "TIFF", "AVIF")
 
 
 def thumbnail(max_bytes: int, max_side: int | None = None) -> int:
-    """Write the ``size`` of the thumbnail, the ``source`` size (both in pixels) and the number of ``frames``, then the
-    thumbnail: PNG, or JPEG for a JPEG, which is mostly a photo. Return 1 if no size fits. With ``max_side``, an image
-    of a type that clients can show that fits both limits is only decoded: the line has its ``kind``, and nothing
-    follows.
+    """Write a line with the ``size`` of the thumbnail, the size of its ``source`` (both in pixels) and the number of
+    ``frames``, then the thumbnail: PNG, or JPEG for a JPEG, which is mostly a photo. Return 1 if no size fits.
 
     A thumbnail is at most 800 pixels wide (docs/requirements.md R3-5), so that a long page stays readable, and has at
-    most four million pixels. If it has too many bytes, it is reduced to 256 colours, then to fewer pixels. An image of
-    a type that clients cannot show may be 1,200 pixels wide (docs/requirements.md R3-4).
+    most four million pixels. If it has more than ``max_bytes``, it is reduced to 256 colours, then to fewer pixels. An
+    image of a type that clients cannot show may be 1,200 pixels wide (docs/requirements.md R3-4).
+
+    With ``max_side``, no thumbnail is made of an image that clients can show and that fits both limits. It is only
+    decoded, as a check: the line has its ``kind``, and nothing follows.
     """
     from PIL import Image
 
@@ -116,6 +118,7 @@ def thumbnail(max_bytes: int, max_side: int | None = None) -> int:
         return 0
 
     for size in _candidate_sizes(*source, max_side, converted=kind in _CONVERTED):
+        # Each size is made from the larger one before it, not from the source, which takes less time.
         picture = picture.resize(size, reducing_gap=2.0)
         for data in _encoded_variants(picture, photo=kind == "JPEG"):
             if len(data) <= max_bytes:
@@ -125,7 +128,8 @@ def thumbnail(max_bytes: int, max_side: int | None = None) -> int:
 
 
 def _candidate_sizes(width: int, height: int, max_side: int, *, converted: bool) -> Iterator[tuple[int, int]]:
-    """Yield the largest size first. A ``converted`` image may be wider, because its original cannot be shown."""
+    """Yield possible sizes of a thumbnail, the largest first. A ``converted`` image may be wider, because its original
+    cannot be shown."""
     max_pixels = 4_000_000
     max_width = 800
     max_converted_width = 1200
@@ -134,12 +138,14 @@ def _candidate_sizes(width: int, height: int, max_side: int, *, converted: bool)
     scales = [thumbnail_scale * part for part in (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)]
     if converted:
         scales.insert(0, min(largest_scale, max_converted_width / width))
+    rounding_error = 1e-6  # so that int() does not round 799.9999999 down to 799
     for scale in scales:
-        # The summand makes up for the error of floating-point numbers.
-        yield max(1, int(width * scale + 1e-6)), max(1, int(height * scale + 1e-6))
+        yield max(1, int(width * scale + rounding_error)), max(1, int(height * scale + rounding_error))
 
 
 def _encoded_variants(picture: Picture, *, photo: bool) -> Iterator[bytes]:
+    """Yield the picture as a file, with the best quality first: a photo as JPEG, others as PNG, then with 256
+    colours."""
     from PIL.Image import Quantize
 
     if photo:

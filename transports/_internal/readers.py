@@ -23,9 +23,10 @@ PICTURES: Mapping[str, tuple[str, int]] = {
 
 
 async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[str, Any], bytes] | None:
-    """Return the JSON of the first line of output and the rest of the output. Return ``None`` if the program cannot be
-    started, fails, for example because of the content or a missing library, runs longer than 20 seconds, or exceeds its
-    limits of CPU time or memory, and in a frozen program, which has no interpreter to run it."""
+    """Run a program of reader_programs.py on ``data``. Return the JSON in the first line of its output, and the rest of
+    the output. Return ``None`` if the program cannot be started, fails (for example because of the content or a missing
+    library), runs longer than 20 seconds, or exceeds its limits of CPU time or memory; also in a frozen program, which
+    has no interpreter to run it."""
     if _is_frozen():
         return None
     try:
@@ -55,7 +56,8 @@ async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[s
 def run_reader_blocking(
     program: str, data: bytes, limit: int, *, timeout: float
 ) -> tuple[dict[str, Any], bytes] | None:
-    """``limit`` is the program's first number."""
+    """Run a program as :func:`run_reader` does, but block for up to ``timeout`` seconds. ``limit`` is the program's
+    first number."""
     if _is_frozen():
         return None
     try:
@@ -75,7 +77,8 @@ def run_reader_blocking(
 
 
 def _is_frozen() -> bool:
-    """In a program made by PyInstaller, ``sys.executable`` is this program itself, and no interpreter."""
+    """Whether this is a program made by PyInstaller. Its ``sys.executable`` is the program itself, not an
+    interpreter."""
     return bool(getattr(sys, "frozen", False))
 
 

@@ -10,8 +10,8 @@ V = TypeVar("V")
 
 
 class Recent(OrderedDict[K, V]):
-    """Setting a further entry drops the one that was set first. Setting an entry again, or ``move_to_end``, makes it
-    the newest."""
+    """A mapping of at most ``max_entries``: setting a further entry drops the oldest one. Setting an entry again, or
+    ``move_to_end``, makes it the newest."""
 
     def __init__(self, max_entries: int) -> None:
         super().__init__()

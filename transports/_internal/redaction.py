@@ -104,17 +104,19 @@ class Redactor:
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
     def replacement_for(self, value: object) -> str:
-        """What the rules replace, they replace by this method."""
+        """Return the text that stands in the place of a secret ``value``. All rules use this method."""
         return REDACTED
 
     def is_secret(self, name: str) -> bool:
-        """Secret names are ``auth``, those that end with ``password``, ``token``, ``api_key`` and the like, in any case
-        and punctuation, and those with the last word ``pin``, ``otp`` or the like."""
+        """Whether a field with this name holds a secret. Secret names are ``auth``, names that end with ``password``,
+        ``token``, ``api_key`` and the like, in any case and punctuation, and names whose last word is ``pin``, ``otp``
+        or the like."""
         return self._kind_of_name(name) in ("secret", "secret word")
 
     def _kind_of_name(self, name: str) -> _NameKind:
-        # An app may choose a very long name, which is not cached.
-        if len(name) > 64:
+        # An app may choose very long names, which would fill the cache.
+        max_cached_chars = 64
+        if len(name) > max_cached_chars:
             return _kind_of_name.__wrapped__(name, self._names)
         return _kind_of_name(name, self._names)
 
@@ -123,13 +125,14 @@ class Redactor:
         return self.redact_text_by_rules(self.known.mask_text(text))
 
     def redact_text_by_rules(self, text: str) -> str:
-        """Known values stay."""
-        # The caller's patterns come first, so that they match the original text.
+        """Remove what :meth:`redact_text` removes, except for known values."""
+        # The additional patterns come first, so that they match the original text.
         if self._more_patterns:
             text = self.redact_text_by_patterns(text)
 
-        # Every match of a rule has one of these. Most texts have none, which saves the search. It is not "basic": a
-        # pattern that ignores case also matches the Turkish letters for "i", which do not fold to "i".
+        # Every match of a rule contains one of these marks. Most texts contain none, and need no search. The mark is
+        # not "basic" but "bas", since a pattern that ignores case also matches the Turkish letters for "i", which
+        # casefold() does not turn into "i".
         folded = text.casefold()
         has_mark = "=" in folded or "@" in folded or ":" in folded
         if not has_mark and "bas" not in folded and "bearer" not in folded and "eyj" not in folded:
@@ -147,8 +150,8 @@ class Redactor:
         return text
 
     def redact_tree(self, node: object) -> object:
-        """Values of types other than JSON (content) stay. Data nested too deeply to search, by hundreds of levels, is
-        reduced to the fields of its first level, with objects and lists replaced."""
+        """Remove secrets from JSON values. Values of other types (content) stay. Data that is nested too deeply to
+        search, by hundreds of levels, is reduced to the fields of its first level, with objects and lists replaced."""
         try:
             return self.redact_tree_by_rules(self.known.mask_tree(node))
         except RecursionError:
@@ -161,14 +164,15 @@ class Redactor:
             return self.redact_tree_by_rules(self.known.mask_tree(flat))
 
     def redact_tree_by_rules(self, node: object) -> object:
-        """Known values stay. Raises :class:`RecursionError` for data nested too deeply."""
+        """Remove secrets from JSON values, except for known values. Raises :class:`RecursionError` for data that is
+        nested too deeply."""
         match node:
             case str():
                 return self.redact_text_by_rules(self.redact_form(node))
             case dict():
                 return self._redact_object(node)
             case [str() as name, str() as value] if _HEADER.fullmatch(name):
-                # A pair in a list of headers.
+                # This is a pair in a list of headers.
                 return [name, self._blank_values(value)]
             case list() | tuple():
                 return [self.redact_tree_by_rules(item) for item in node]
@@ -192,6 +196,7 @@ class Redactor:
         return redacted
 
     def _redact_field(self, name: object, value: object) -> object:
+        """Return the value of a field without secrets. The name of the field decides how much is removed."""
         if not isinstance(name, str):
             return self.redact_tree_by_rules(value)
         kind = self._kind_of_name(name)
@@ -224,6 +229,7 @@ class Redactor:
                 return value
 
     def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
+        """Whether a field in HTML with these attributes holds a secret."""
         if attributes.get("type", "").strip().lower() == "password":
             return True
         names = (attributes.get(key) for key in ("name", "id", "autocomplete"))
@@ -243,7 +249,8 @@ class Redactor:
         return "".join(pieces)
 
     def _secret_spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Spans include the quotes. Scripts, styles and other texts without tags are left out; comments are read."""
+        """Yield the spans of the secret values in HTML, with their quotes. Scripts, styles and other texts without tags
+        are not searched, but comments are."""
         for tag, (begin, end) in _tags_with_raw_content(text):
             names = value_attributes(tag.element)
             if not names or not self.is_secret_field(tag.attributes):
@@ -253,7 +260,8 @@ class Redactor:
                 yield begin, end
 
     def redact_form(self, text: str) -> str:
-        """A form is URL-encoded, in several parts, or HTML. Any other text stays."""
+        """Return a form without secret values. It may be URL-encoded, in several parts, or HTML. Any other text
+        stays."""
         if "=" not in text and "<" not in text:
             return text
         if FORM.fullmatch(text):
@@ -290,6 +298,7 @@ class Redactor:
         return "".join(pieces)
 
     def _redact_match(self, match: re.Match[str]) -> str:
+        """Return a match with its group ``secret`` replaced, or without such a group the replacement of all of it."""
         if "secret" not in match.re.groupindex or match["secret"] is None:
             return self.replacement_for(match[0])
         before = match.string[match.start() : match.start("secret")]
@@ -329,17 +338,18 @@ def _content_member(node: Mapping[object, object]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _kind_of_name(name: str, secret_endings: tuple[str, ...]) -> _NameKind:
-    # The id of a call, which an app returns with its progress; and schemas, which describe values and hold none.
+    # The first is the id of a call, which an app returns with its progress. Schemas only describe values.
     if name in ("progressToken", "inputSchema", "outputSchema"):
         return "never secret"
     plain_name = _plain_name(name)
     if plain_name == "auth" or plain_name.endswith(secret_endings):
         return "secret"
-    # A number says which of several fields it is: ``password2``, ``user.password[0]``.
+    # The name may end with the number of a field: ``password2``, ``user.password[0]``.
     if plain_name.rstrip(string.digits).endswith(secret_endings):
         return "secret"
-    # The secret words are short, and an app may choose a very long name.
-    if _SECRET_WORD.search(_unescape_name(name)[-16:]):
+    # An app may choose a very long name, so only its end is searched. The secret words are short.
+    max_word_chars = 16
+    if _SECRET_WORD.search(_unescape_name(name)[-max_word_chars:]):
         return "secret word"
     return "harmless"
 
@@ -349,7 +359,7 @@ def _plain_name(name: str) -> str:
 
 
 def _unescape_name(name: str) -> str:
-    """Decode up to three times: percent-encoding, escapes of JavaScript, entities of HTML."""
+    """Decode a name that is escaped up to three times: by percent-encoding, JavaScript or HTML."""
     if "%" not in name and "\\" not in name and "&" not in name:
         return name
     for _ in range(3):
@@ -359,8 +369,8 @@ def _unescape_name(name: str) -> str:
 
 
 class EvidenceRedactor(Redactor):
-    """Redaction of the evidence of one call. It remembers the values that it removes; :meth:`with_values` returns a
-    redactor that also removes them where no name marks them. For one thread at a time."""
+    """Redaction of the evidence of one call, for one thread at a time. It remembers the values that it removes.
+    :meth:`with_values` returns a redactor that removes these values also where no name says that they are secret."""
 
     def __init__(self, secrets: KnownSecrets = KNOWN_SECRETS) -> None:
         super().__init__(secrets=secrets)
@@ -378,8 +388,8 @@ class EvidenceRedactor(Redactor):
         return REDACTED
 
     def remember(self, value: str) -> None:
-        """Remember a value also percent-decoded; in the value of a header, also the credentials after ``Bearer`` and
-        the like, and each cookie in ``name=value; name=value``."""
+        """Remember a value, also in its percent-decoded form. Of the value of a header, also remember the credentials
+        after ``Bearer`` and the like, and each cookie in ``name=value; name=value``."""
         if value in self._values:
             return
         for text in (value, unquote_plus(value)):
@@ -388,8 +398,9 @@ class EvidenceRedactor(Redactor):
             if scheme is not None:
                 parts.append(scheme[1])
 
-            # The name of a cookie is short; base64 has = at its end.
-            may_be_cookies = "=" in text[:64]
+            # The name of a cookie is short. In base64 only the end has a "=".
+            max_name_chars = 64
+            may_be_cookies = "=" in text[:max_name_chars]
             if may_be_cookies:
                 parts += (cookie.partition("=")[2] for cookie in text.split(";"))
 
@@ -398,10 +409,11 @@ class EvidenceRedactor(Redactor):
                 self._add_value(unquote_plus(part).strip())
 
     def _add_value(self, value: str) -> None:
-        # An app chooses how many values there are.
+        # An app may send any number of values.
         max_values = 200
-        # A shorter value is part of too many words, and is removed only beside its name. A longer one is content.
-        if len(self._values) >= max_values or not 6 <= len(value) <= 4096:
+        # A shorter value is part of too many words, and is removed only beside its name. A longer value is content.
+        min_chars, max_chars = 6, 4096
+        if len(self._values) >= max_values or not min_chars <= len(value) <= max_chars:
             return
         if not is_placeholder(value) and value != REDACTED and value.lower() not in _WORDS:
             self._values.add(value)
@@ -409,7 +421,7 @@ class EvidenceRedactor(Redactor):
     def _blank_values(self, value: object) -> object:
         blanked = super()._blank_values
         if isinstance(value, dict) and {"name", "value"} <= value.keys() and "mimeType" not in value:
-            # Fields of a cookie are replaced together with its value but are not secrets.
+            # This is a cookie. Its other fields are replaced together with its value, but not remembered as secrets.
             harmless = {"name", "domain", "path", "expires", "sameSite"}
             return {key: REDACTED if key in harmless else blanked(item) for key, item in value.items()}
         return blanked(value)
@@ -422,7 +434,8 @@ class EvidenceRedactor(Redactor):
         return self._without_pairs(text, self.replacement_for)
 
     def redact_line(self, text: str) -> str:
-        """The values of pairs are not remembered: they may be words of a sentence."""
+        """Redact a line as :meth:`redact_pairs` does, but do not remember the values: they may be words of a
+        sentence."""
         return self._without_pairs(text, lambda _: REDACTED)
 
     def _without_pairs(self, text: str, hide: Callable[[str], str]) -> str:
@@ -434,14 +447,15 @@ class EvidenceRedactor(Redactor):
         return self.redact_text_by_rules(_PAIR.sub(replace, self.known.mask_text(text)))
 
     def redact_tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
-        """Values of keys for which ``keep`` is true stay. With ``keep``, a key that equals a remembered value is a
-        field name of the format and stays, too. Raises :class:`RecursionError` for data nested too deeply to search,
-        which must not be stored."""
+        """Remove secrets from JSON values. Values of keys for which ``keep`` is true stay. With ``keep``, a key that
+        equals a remembered value stays as well, since it is a field name of the format. Raises :class:`RecursionError`
+        for data that is nested too deeply to search, and so must not be stored."""
         names = () if keep is None else self._removed
         return self.redact_tree_by_rules(self.known.mask_tree(node, keep=keep, names=names, mask_files=False))
 
 
 def _split_into_pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces that are searched one by one. If possible, they end with a line or with a word."""
     start = 0
     while start < len(text):
         end = start + _PIECE
@@ -485,7 +499,7 @@ class Part:
     start: int
 
     def headers(self) -> Message:
-        """Half of a surrogate pair, which the parser takes for a byte, is a ``?``."""
+        """Parse the head. Half of a surrogate pair becomes ``?``, since the parser would take it for a byte."""
         from email.parser import HeaderParser  # late: few texts are forms, and the parser takes long to load
 
         # The head begins with the line break of its boundary, which the parser would take for the end of the headers.
@@ -493,7 +507,8 @@ class Part:
 
 
 def multipart_parts(text: str) -> list[Part] | None:
-    """Return the parts of a multipart body (RFC 2046 5.1.1); ``None`` for any other text, none for an empty one."""
+    """Return the parts of a multipart body (RFC 2046 5.1.1). An empty text has no parts; for any other text return
+    ``None``."""
     start = 0
     if not text.startswith("--"):
         start = text.find("\n--") + 1
@@ -519,6 +534,7 @@ def multipart_parts(text: str) -> list[Part] | None:
 
 
 def with_contents(text: str, parts: Sequence[Part], contents: Iterable[str]) -> str:
+    """Return a multipart body with other ``contents`` of its parts."""
     pieces: list[str] = []
     position = 0
     for part, content in zip(parts, contents, strict=True):
@@ -529,7 +545,7 @@ def with_contents(text: str, parts: Sequence[Part], contents: Iterable[str]) -> 
 
 
 def form_data_parts(text: str) -> list[Part]:
-    """Return the parts of a form (RFC 7578), whatever its declared type; none of any other text."""
+    """Return the parts of a form (RFC 7578), whatever its declared type. For any other text the list is empty."""
     if "--" not in text or "content-disposition" not in text.casefold():
         return []
     parts = multipart_parts(text) or []
@@ -552,9 +568,10 @@ def value_attributes(element: str) -> tuple[str, ...]:
 
 
 def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, int]]]:
-    """Yield the start tags of HTML, also in comments, each with the span of its content if that is without tags."""
+    """Yield the start tags of HTML, also those in comments. Each comes with the span of its content if that is raw
+    text, otherwise with an empty span."""
     position = 0
-    # Tags are read up to here: the end of the text, or of a comment. One that is not closed extends to the end.
+    # Tags are read up to this limit: the end of the text, or of a comment. An open comment extends to the end.
     limit = len(text)
     is_in_comment = False
     while True:
@@ -562,7 +579,7 @@ def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, in
         if opening is None:
             if limit == len(text):
                 return
-            # A comment ends here; its end is no longer the limit.
+            # The comment has no more tags. Go on after its end.
             position, limit = limit, len(text)
             is_in_comment = False
             continue
@@ -586,7 +603,7 @@ def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, in
 
 @dataclass(frozen=True, slots=True)
 class _StartTag:
-    """A start tag in HTML, up to its ``>``. ``spans`` are those of the values of its attributes, with quotes."""
+    """A start tag in HTML, up to its ``>``. ``spans`` are the places of the values of its attributes, with quotes."""
 
     element: str
     attributes: Mapping[str, str]
@@ -608,7 +625,8 @@ def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
 
 
 def _raw_content_span(text: str, tag: _StartTag, limit: int) -> tuple[int, int]:
-    """The content of a ``<script>``, say, ends at its closing tag, else at ``limit``."""
+    """Return the span of the content of an element such as ``<script>``: it ends at the closing tag, or at
+    ``limit``."""
     begin = text.find(">", tag.end, limit) + 1
     if begin == 0:
         begin = limit
@@ -618,6 +636,7 @@ def _raw_content_span(text: str, tag: _StartTag, limit: int) -> tuple[int, int]:
 
 
 def attribute_value(written: str) -> str:
+    """Return the value of an attribute as it is ``written`` in HTML, without quotes and entities."""
     if written[:1] in ("'", '"'):
         written = written[1:].removesuffix(written[0])
     return without_entities(written)
@@ -626,6 +645,6 @@ def attribute_value(written: str) -> str:
 def without_entities(text: str) -> str:
     if "&" not in text:
         return text
-    # The largest number has seven digits, and ``int()`` refuses thousands.
+    # The numbers of characters have seven digits at most. int(), which html.unescape() uses, refuses very long numbers.
     max_digits = 8
     return html.unescape(_NUMBER.sub(lambda reference: f"&#{reference[1][:max_digits]}", text))

@@ -26,10 +26,10 @@ _GRACE = 1.0
 
 
 def start_task(work: Awaitable[T], on_error: Callable[[BaseException], object] = lambda _: None) -> asyncio.Task[T]:
-    """Run ``work`` as a task that is not awaited. The caller holds it while it runs. An exception is logged at once;
-    asyncio would do so only when the task is collected. Work that owes an answer delivers its expected errors itself;
-    ``on_error`` delivers all others. It also gets a cancellation from inside the work, such as that of a future, but
-    not one of the task itself."""
+    """Run ``work`` as a task that nobody awaits; the caller must keep a reference to the task while it runs. An
+    exception is logged at once; asyncio would log it only when the task is collected. ``on_error`` is called with each
+    exception, and with a cancellation that comes from inside of the work, such as that of a future, but not if the task
+    itself is cancelled."""
     name = getattr(work, "__qualname__", repr(work))
     task = asyncio.ensure_future(work)
     task.add_done_callback(partial(_report_error, name, on_error))
@@ -41,15 +41,15 @@ def spawn(
     tasks: set[asyncio.Task[Any]],
     on_error: Callable[[BaseException], object] = lambda _: None,
 ) -> None:
-    """As :func:`start_task`, but ``tasks`` holds the task while it runs, since the event loop keeps only a weak
-    reference."""
+    """Run ``work`` as :func:`start_task` does, and keep the task in the set ``tasks`` while it runs: the event loop
+    keeps only a weak reference."""
     task = start_task(work, on_error)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 
 
 def _report_error(name: str, on_error: Callable[[BaseException], object], task: asyncio.Task[Any]) -> None:
-    # Somebody cancelled the task itself, which is no error.
+    # The task itself was cancelled by somebody, which is no error.
     if task.cancelled() and task.cancelling():
         return
     error: BaseException | None
@@ -66,8 +66,8 @@ def _report_error(name: str, on_error: Callable[[BaseException], object], task: 
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Wait for at most one second: a task that ignores its cancellation goes on. Exceptions of the tasks are not
-    raised."""
+    """Cancel tasks and wait until they have ended, for at most one second: a task that ignores its cancellation goes
+    on. Exceptions of the tasks are not raised."""
     tasks = tuple(tasks)
     for task in tasks:
         task.cancel()
@@ -76,21 +76,21 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Unlike :func:`asyncio.to_thread`, return only when the thread has ended, even if the caller is cancelled. Then
-    the caller may remove files that the thread used."""
+    """Call ``work`` in a thread, and return its result. Unlike :func:`asyncio.to_thread`, this returns only when the
+    thread has ended, even if the caller is cancelled, so that the caller may then remove files that the thread used."""
     call = partial(contextvars.copy_context().run, work, *args, **kwargs)
     return await wait_despite_cancel(asyncio.get_running_loop().run_in_executor(None, call))
 
 
 async def in_thread_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """A thread is for ``large`` work, which would hold the event loop."""
+    """Call ``work`` in a thread if it is ``large``, since it would hold the event loop; otherwise call it here."""
     if large:
         return await asyncio.to_thread(work, *args, **kwargs)
     return work(*args, **kwargs)
 
 
 async def wait_despite_cancel(task: asyncio.Future[T]) -> T:
-    """A cancellation of the caller is raised only when the task has ended."""
+    """Await a task. If the caller is cancelled, the cancellation is raised only when the task has ended."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -98,13 +98,13 @@ async def wait_despite_cancel(task: asyncio.Future[T]) -> T:
             # The first cancellation is raised below; later ones are dropped.
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
-        # The caller gets the cancellation.
+        # The caller gets the cancellation, and not an exception of the task.
         mark_retrieved(task)
         raise
 
 
 def mark_retrieved(future: asyncio.Future[Any]) -> None:
-    """Ask for the exception of a future that has ended: asyncio warns of one that was never retrieved."""
+    """Ask a future that has ended for its exception, since asyncio warns of an exception that nobody asked for."""
     if not future.cancelled():
         future.exception()
 
@@ -120,9 +120,10 @@ def discard_unawaited(work: Awaitable[object]) -> None:
 
 
 def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:
-    """``attempt`` counts from 1. The delay is 0.1 s, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps
-    clients that lost one server at the same time from returning at the same time."""
-    doublings = min(attempt - 1, 60)
+    """Return the seconds to wait before another attempt; ``attempt`` counts from 1. The delay is 0.1 s, doubled each
+    time, at most ``max_delay``. Jitter of ±50 % keeps clients that lost one server at the same time from returning at
+    the same time."""
+    doublings = min(attempt - 1, 60)  # limited, since a float overflows beyond 2 ** 1023
     delay = min(0.1 * 2.0**doublings, max_delay)
     return delay * random.uniform(0.5, 1.5)
 
@@ -145,7 +146,7 @@ class OpenedHere:
 
 
 def no_processes_error(what: str) -> UsageError:
-    """An event loop that starts no processes is usual in notebooks on Windows."""
+    """Return the error for an event loop that cannot start processes, as is usual in notebooks on Windows."""
     return UsageError(
         f"the event loop of this program starts no processes, so it cannot start {what}; use transports.sync, or an "
         "asyncio.ProactorEventLoop in the place of a SelectorEventLoop (Windows)"
@@ -153,8 +154,8 @@ def no_processes_error(what: str) -> UsageError:
 
 
 class Owner:
-    """The event loop that opened an object, in its process. Its sockets and pipes answer there only. ``what`` is the
-    object's name in errors: "session"."""
+    """The event loop and the process that opened an object. The object's sockets and pipes answer only there. ``what``
+    is the object's name in errors, such as "session"."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -162,6 +163,7 @@ class Owner:
         self._pid = 0
 
     def claim(self) -> None:
+        """Make the running event loop the owner."""
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -171,7 +173,8 @@ class Owner:
         self._pid = os.getpid()
 
     def require_same_loop(self) -> None:
-        """Without an owner yet, do nothing."""
+        """Raise :class:`~transports.errors.UsageError` in another event loop than the owner. Do nothing if the object
+        has no owner yet."""
         if self._loop is None:
             return
         # No loop runs in a forked process that has started none.

@@ -49,7 +49,8 @@ def is_tracing() -> bool:
 
 
 def span(name: str, attributes: Attributes, kind: Kind = "internal") -> AbstractContextManager[object]:
-    """Of an error that leaves the block, only its :func:`error_type` is recorded, since messages may quote an app."""
+    """Return a context manager that records a span of the block. If an error leaves the block, only its
+    :func:`error_type` is recorded, since its message may quote an app."""
     return _OFF if _tracing is None else _tracing.span(name, kind, attributes)
 
 
@@ -64,7 +65,8 @@ def mark_span_failed(error_type: str) -> None:
 
 
 def continue_trace(carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-    """Continue the trace of a request with these headers in the block; without a valid ``traceparent``, do nothing."""
+    """Return a context manager that continues the trace of a request with these headers in its block. Without a valid
+    ``traceparent`` it does nothing."""
     return _OFF if _tracing is None else _tracing.continue_trace(carrier)
 
 
@@ -74,6 +76,7 @@ def propagation_headers() -> Mapping[str, str]:
 
 
 def error_type(error: BaseException) -> str:
+    """Return the label of an error in spans and metrics: its code, or the name of its class."""
     if isinstance(error, asyncio.CancelledError):
         return "CANCELLED"
     # Some exceptions carry an ABPError, such as RetryRequest.
@@ -99,7 +102,8 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """The rules are OpenTelemetry's: ``_`` for dots, the unit, ``_total`` for a counter."""
+        """Name in Prometheus, by the rules of OpenTelemetry: ``_`` for dots, then the unit, and ``_total`` for a
+        counter."""
         name = self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "")
         if self.kind == "counter":
             name += "_total"
@@ -147,6 +151,7 @@ def add_sink(sink: Sink) -> None:
 
 @contextmanager
 def recording(sink: Sink) -> Iterator[None]:
+    """Send measurements to ``sink`` while the block runs."""
     global _sinks
     add_sink(sink)
     try:
@@ -156,7 +161,7 @@ def recording(sink: Sink) -> Iterator[None]:
 
 
 def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None) -> None:
-    """After 200 different values of a label, others are ``_OTHER``."""
+    """Send a measurement to all sinks. After 200 different values of a label, other values become ``_OTHER``."""
     if _sinks:
         bounded = {name: _bounded_label(metric, name, text) for name, text in (labels or {}).items()}
         for sink in _sinks:
@@ -164,8 +169,8 @@ def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None
 
 
 def _bounded_label(metric: Metric, label: str, text: str) -> str:
-    """Apps choose the names of their capabilities and the codes of their errors, so they may not make any number of
-    series."""
+    """Return the value of a label, or ``_OTHER`` if the label has too many values already. Apps choose the names of
+    their capabilities and the codes of their errors, and must not create any number of series."""
     max_values = 200
     seen = _seen[metric.name, label]
     if text not in seen:
@@ -178,8 +183,9 @@ def _bounded_label(metric: Metric, label: str, text: str) -> str:
 def observing_call(
     call: str, capability: str, transport: str, capabilities: Container[str]
 ) -> AbstractContextManager[object]:
-    """The span follows OpenTelemetry's conventions for the execution of a tool. A capability that is none of
-    ``capabilities`` is a caller's free text, which is not kept."""
+    """Return a context manager that records a call as a span and as a measurement. The span follows OpenTelemetry's
+    conventions for the execution of a tool. A capability that is not among ``capabilities`` may be any text of a
+    caller, so its name is not recorded."""
     if _tracing is None and not _sinks:
         return _OFF
     is_known = capability in capabilities or capability in ("render_to_pdf", "screenshot")
@@ -202,6 +208,7 @@ def _observing_call(call: str, capability: str, transport: str) -> Iterator[None
 
 
 def traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind = "internal") -> Awaitable[_T]:
+    """Return ``work`` with a span around it, if there is a tracer."""
     return work if _tracing is None else _await_in_span(work, name, attributes, kind)
 
 
@@ -211,8 +218,8 @@ async def _await_in_span(work: Awaitable[_T], name: str, attributes: Attributes,
 
 
 def use_global_providers() -> None:
-    """Use the providers once the application has set them. Until then each call does nothing, so it may be called any
-    number of times."""
+    """Use OpenTelemetry's global providers, once the application has set them. Until then this does nothing, so it may
+    be called any number of times."""
     api = sys.modules.get("opentelemetry.trace")
     # The MCP SDK always loads the API of traces, which then has a placeholder.
     has_tracers = api is not None and not type(api.get_tracer_provider()).__module__.startswith("opentelemetry.trace")

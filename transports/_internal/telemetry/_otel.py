@@ -36,7 +36,7 @@ class OtelTracing:
 
     @contextmanager
     def span(self, name: str, kind: Kind, attributes: Attributes) -> Iterator[None]:
-        """Of an exception only the type is recorded: messages may quote an app."""
+        """Record a span of the block. Of an exception only the type is recorded, since its message may quote an app."""
         with self._tracer.start_as_current_span(
             name, kind=_KINDS[kind], attributes=attributes, record_exception=False, set_status_on_exception=False
         ):
@@ -107,7 +107,7 @@ def _observe(metric: Metric, _: CallbackOptions) -> list[Observation]:
 
 
 def use_global_providers() -> None:
-    """Placeholders of the API are not used, since they do nothing yet."""
+    """Use the global providers that are set. The API's placeholders for unset ones are left alone: they do nothing."""
     tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
     if "traces" not in _used and not type(tracers).__module__.startswith("opentelemetry.trace"):
         _used.add("traces")
@@ -119,8 +119,8 @@ def use_global_providers() -> None:
 
 
 def _stamp_log_records() -> None:
-    """The names ``otelTraceID`` and ``otelSpanID`` are those of OpenTelemetry's own instrumentation of
-    :mod:`logging`."""
+    """Add the ids of the trace and the span to the package's log records. The names ``otelTraceID`` and ``otelSpanID``
+    are those that OpenTelemetry's instrumentation of :mod:`logging` uses."""
     make = logging.getLogRecordFactory()
 
     def make_stamped(*args: Any, **options: Any) -> logging.LogRecord:
