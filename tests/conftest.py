@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.needs import missing
 from tests.support.object_server import BUCKET, SeaweedFS, environment
-from tests.support.postgres_server import postgres_server
+from tests.support.postgres_server import running_server
 from transports import MemoryTransport, Session, connect
 from transports.memory import Handler
 
@@ -122,8 +122,8 @@ def memory_bucket(monkeypatch: pytest.MonkeyPatch) -> str:
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of one PostgreSQL server for the processes of the whole run."""
     base = tmp_path_factory.getbasetemp()
-    with postgres_server(str(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)) as url:
-        yield url
+    with running_server(str(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)) as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tests.benchmarks.measure import Way, at_once, in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
-from tests.support.postgres_server import postgres_server, run_url
+from tests.support.postgres_server import run_url, running_server
 from transports._internal.database import Cursor
 from transports.artifacts import ArtifactRef
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
@@ -27,10 +27,10 @@ async def ledger_work(bench: Bench) -> list[Row]:
     """Jobs leased and settled in ones and in eights, against bare transactions of the same database."""
     rows: list[Row] = []
     jobs = 200 if bench.quick else 800
-    with postgres_server("benchmarks") as server:
+    with running_server("benchmarks") as server:
         folder = str(bench.folder / "ledger")
         rows += await _one_worker("SQLite", folder, SqliteDatabase(Path(folder)), jobs)
-        url = run_url(server)
+        url = run_url(server.url)
         rows += await _one_worker("PostgreSQL", url, PostgresDatabase(url[: url.index("run=") - 1]), jobs)
     return rows
 

@@ -71,13 +71,6 @@ def running_server(name: str) -> Iterator[PostgresServer]:
         server.cleanup()
 
 
-@contextmanager
-def postgres_server(name: str) -> Iterator[str]:
-    """The address of such a server."""
-    with running_server(name) as server:
-        yield server.url
-
-
 def run_url(server: str) -> str:
     """The address of a new run on a server."""
     return f"{server}{'&' if '?' in server else '?'}run={quote(f'{os.getpid()}/{next(_runs)}')}"
