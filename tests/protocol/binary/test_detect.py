@@ -70,6 +70,7 @@ def fault(tree: object, field: str | None = None) -> ABPError:
         ("YWJj", "image/png", None, b"abc"),
         ("YWJj", "image/png", "base64", b"abc"),
         ("YWJj", "application/octet-stream; x=1", None, b"abc"),
+        ("YWJj", "application/xml", None, b"abc"),
         ("YWJj", "image/png", "utf-8", b"YWJj"),
         # 2. or the encoding is base64, for any type
         ("YWJj", "text/html", "base64", b"abc"),
@@ -83,6 +84,7 @@ def fault(tree: object, field: str | None = None) -> ABPError:
         ("héllo 世界", "text/plain; charset=iso-8859-1", "UTF-8", "héllo 世界".encode()),
         # else it is data
         ("YWJj", "text/html", None, None),
+        ("YWJj", "application/json", None, None),
         ("YWJj", "TEXT/HTML", "gzip", None),
         ("YWJj", "text/plain", "utf-16", None),
         ("YWJj", "no type", None, None),
@@ -627,6 +629,11 @@ def test_custom_signature_takes_precedence_over_known_ones() -> None:
         assert found is not None and (found.mime_type, b"".join(found.chunks())) == ("application/x-acme", content)
     pdf = own.recognise(b64(b"%PDF-1.7\n" + bytes(1000)))
     assert pdf is not None and pdf.mime_type == "application/x-own"
+    last = Heuristics(signatures=[Signature(b"abc", "a/b", 4093)])  # the first 4,096 bytes are compared
+    for data in (b"\1" * 4093 + b"abc", b"\1" * 4093 + b"abc" + b"\1" * 3000):
+        for text in (b64(data), data.decode("latin-1")):
+            found = last.recognise(text)
+            assert found is not None and found.mime_type == "a/b"
 
 
 @pytest.mark.parametrize(
@@ -673,15 +680,6 @@ def test_bitmap_or_icon_that_is_cut_is_not_recognised(content: bytes) -> None:
     if content.startswith(b"BM"):
         assert Heuristics().recognise(content.decode("latin-1")) is not None
         assert Heuristics().recognise((content + b"\0").decode("latin-1")) is None
-
-
-def test_custom_signature_matches_within_first_4096_bytes() -> None:
-    assert Signature(b"abc", "a/b", 4093).offset == 4093
-    own = Heuristics(signatures=[Signature(b"abc", "a/b", 4093)])
-    for data in (b"\1" * 4093 + b"abc", b"\1" * 4093 + b"abc" + b"\1" * 3000):
-        for text in (b64(data), data.decode("latin-1")):
-            found = own.recognise(text)
-            assert found is not None and found.mime_type == "a/b"
 
 
 @each_row(

@@ -20,7 +20,6 @@ from transports.protocol._media import (
     OCTET_STREAM,
     contradicts,
     extension_for,
-    is_binary_mime,
     normalise_mime,
     safe_filename,
     sniff,
@@ -82,18 +81,6 @@ def test_extension_for_mime_type(mime_type: str | None, extension: str) -> None:
 )
 def test_mime_type_is_normalised_or_none(mime_type: str | None, bare: str | None) -> None:
     assert normalise_mime(mime_type) == bare
-
-
-@each_row(
-    ("mime_type", "binary"),
-    [
-        *((name, True) for name in ("application/pdf", "image/svg+xml", "application/xml", OCTET_STREAM)),
-        *((name, False) for name in ("text/html", "TEXT/Plain; charset=utf-8", "application/json", "pdf", "")),
-    ],
-)
-def test_all_types_except_text_and_json_are_binary(mime_type: str, binary: bool) -> None:
-    """docs/protocol.md 9.2."""
-    assert is_binary_mime(mime_type) is binary
 
 
 # --- signatures of files as other programs make them ------------------------------------------------------------------
