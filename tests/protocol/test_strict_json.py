@@ -88,19 +88,8 @@ def test_huge_number_is_exact_or_rejected() -> None:
             assert value == 10**digits - 1
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
-    max_leaves=10,
-)
-
-
-@given(JSON)
-def test_json_round_trip(value: object) -> None:
+def test_json_is_written_and_read_again() -> None:
+    value = {"é": [1, -(2**63), 2**64 - 1, 1.5, None, True, "ü\n"], "": {}}
     text = encode_json(value)
     assert decode_json(text) == decode_json(text.decode()) == json.loads(text) == value
     assert encode_json({"é": [1, math.nan, None]}) == '{"é":[1,null,null]}'.encode()
