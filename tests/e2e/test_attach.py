@@ -23,6 +23,7 @@ from aiohttp import web
 from playwright.async_api import BrowserContext, Page
 
 from tests.e2e.notebook import content, notebook
+from tests.support.eventually import eventually
 from tests.support.object_server import Proxy
 from tests.support.pages import serve_answers
 from tests.support.slow import slow_but
@@ -268,10 +269,10 @@ async def started_by_hand(folder: Path) -> AsyncIterator[tuple[str, psutil.Proce
         env={**os.environ, "TMPDIR": scratch, "HOME": scratch},
     )
     try:
+        port = folder / "DevToolsActivePort"
+        await eventually(lambda: port.is_file() and port.read_text().strip())
+        cdp_url = f"http://127.0.0.1:{port.read_text().splitlines()[0]}"
         async with asyncio.timeout(20):
-            while not (port := folder / "DevToolsActivePort").is_file() or not port.read_text().strip():
-                await asyncio.sleep(0.05)
-            cdp_url = f"http://127.0.0.1:{port.read_text().splitlines()[0]}"
             while await tabs_of(cdp_url) != ["mine"]:
                 await asyncio.sleep(0.05)
         yield cdp_url, psutil.Process(started.pid)

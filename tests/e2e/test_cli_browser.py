@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.e2e.test_cli import Cli, abp as abp, quick as quick
 from tests.routing.http.test_discovery import LINK, json_reply, manifest, page, site
@@ -20,60 +22,42 @@ from tests.support import command_line
 from tests.support.command_line import CommandLine, in_thread
 from tests.support.mcp_over_http import tableau_server
 from tests.support.mcp_servers.tableau import PDF, VIEW
-from tests.support.pages import app_page
+from tests.support.pages import app_page, serve_answers
 from tests.support.pdf import text_of
 from tests.support.raw_server import listening
 from transports.playwright._find import find_browser
 
 pytestmark = pytest.mark.browser
 
-PAGE = app_page("async wait() { await fetch('/called'); await new Promise(() => {}); }").encode()
+PAGE = app_page("async wait() { await fetch('/called'); await new Promise(() => {}); }")
 
 
-class Site(ThreadingHTTPServer):
-    """A small site beside the reference app: ``/`` is an app with a call that never ends, ``/hang`` never
-    answers. ``seen`` tells which paths were asked for."""
+@dataclass
+class Site:
+    """A small site beside the reference app: ``/`` is an app with a call that never ends, ``/hang`` never answers.
+    ``seen`` tells which paths were asked for."""
 
-    daemon_threads = True
+    url: str = ""
+    seen: list[str] = field(default_factory=list)
+    closing: threading.Event = field(default_factory=threading.Event)
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/"
-        self.seen: list[str] = []
-        self.closing = threading.Event()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # clients that are killed in mid-request are the point
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Site
-
-    def do_GET(self) -> None:
-        body = {"/": PAGE, "/called": b""}.get(self.path)
-        self.server.seen.append(self.path)
-        if self.path.startswith("/hang"):
-            self.server.closing.wait()
-        self.send_response(404 if body is None else 200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(body or b"")
-
-    def log_message(self, *_: object) -> None:
-        pass
+    async def answer(self, request: web.Request) -> web.Response:
+        self.seen.append(request.path)
+        if request.path == "/hang":
+            await asyncio.to_thread(self.closing.wait)
+        if request.path not in ("/", "/called"):
+            raise web.HTTPNotFound
+        return web.Response(text=PAGE if request.path == "/" else "", content_type="text/html")
 
 
 @contextmanager
 def serving() -> Iterator[Site]:
-    with Site() as site:
-        thread = threading.Thread(target=site.serve_forever, args=(0.05,))
-        thread.start()
+    site = Site()
+    with in_thread(serve_answers(site.answer)) as site.url:
         try:
             yield site
         finally:
             site.closing.set()
-            site.shutdown()
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import ConsoleMessage, Frame, Page
 
+from tests.support.eventually import eventually
 from transports import Browser
 from webapp_fixture import Fixture
 
@@ -401,9 +402,7 @@ async def test_page_without_origin_is_rejected(host: OpenHost, own: str) -> None
         }""",
         inner,
     )
-    async with asyncio.timeout(30):
-        while not any("messages from null are refused" in line for line in app.console):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: any("messages from null are refused" in line for line in app.console))
 
 
 async def test_initialize_waits_for_late_app_and_deduplicates_repeats(host: OpenHost, own: str) -> None:

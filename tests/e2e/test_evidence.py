@@ -21,6 +21,7 @@ from playwright.async_api import expect
 from tests.e2e.visits import visiting
 from tests.support.evidence import echo, failing_app, files_of
 from tests.support.gallery import open_gallery
+from tests.support.pages import serve_answers
 from tests.support.secret_page import CANARY, secret_page
 from tests.support.slow import slow_but
 from tests.support.video import placed_ffmpeg
@@ -218,13 +219,13 @@ async def form_page(values: dict[str, str]) -> AsyncIterator[str]:
     }
 
     async def send(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            return await echo(request)
         content_type, text = files[request.path]
         return web.Response(text=text, content_type=content_type)
 
-    app = web.Application()
-    app.add_routes([*(web.get(path, send) for path in files), web.post("/echo", echo)])
-    async with TestServer(app) as server:
-        yield str(server.make_url("/"))
+    async with serve_answers(send) as url:
+        yield url
 
 
 def spellings_of(value: str) -> set[bytes]:

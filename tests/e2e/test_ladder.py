@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from tests.e2e.conftest import Connect
 from tests.e2e.test_attach import ladder_of
+from tests.support.eventually import eventually
 from transports import Browser, Session, connect
 from transports.playwright._content import Ladder
 from transports.playwright._downloads import LIMITS, CdpDownloads
@@ -106,9 +107,7 @@ async def test_half_gigabyte_content_uses_download(connected: Connect) -> None:
 
 async def gone(folder: Path) -> None:
     """Wait until the folder holds no file: the browser may still be cancelling a download."""
-    async with asyncio.timeout(10):
-        while [path for path in folder.rglob("*") if path.is_file()]:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: not any(path.is_file() for path in folder.rglob("*")), within=10)
 
 
 async def test_download_started_after_cancellation_is_not_attributed_to_app(
@@ -133,10 +132,7 @@ async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tm
     async with connected() as app:
         call = asyncio.ensure_future(app.call("file.generate", {"megabytes": 128, "as": "blob"}))
         staging = tmp_path / "out" / ".abp" / "staging"
-        for _ in range(1000):
-            await asyncio.sleep(0.01)
-            if staging.is_dir() and list(staging.iterdir()):
-                break
+        await eventually(lambda: staging.is_dir() and list(staging.iterdir()), pause=0.01)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

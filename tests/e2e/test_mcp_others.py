@@ -15,6 +15,7 @@ import pytest
 
 from tests.mcp_official.node import Node, installed
 from tests.mcp_official.running import ERAS, conformance, inspect_http, inspect_stdio
+from tests.support.eventually import eventually
 from transports import CapabilityError, ElicitationRequest, Notification, connect
 
 pytestmark = pytest.mark.hosts
@@ -90,9 +91,7 @@ async def test_everything_server(npm: Path, tmp_path: Path) -> None:
             await app.resources.read("demo://resource/nowhere")
         await app.resources.subscribe(blob)
         await app.call("toggle-subscriber-updates")
-        async with asyncio.timeout(20):
-            while not [one for one in told if one.event == "notifications/resources/updated"]:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: any(one.event == "notifications/resources/updated" for one in told))
         await app.resources.unsubscribe(blob)
 
 

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.support.command_line import PATIENCE, CommandLine, serving
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import files_of, words
 from tests.support.mcp_http import ANN, client_of, served
 from tests.support.processes import still_running
@@ -146,9 +147,7 @@ async def test_client_leaving_during_connect_leaves_no_processes(bridge: tuple[B
         spoken.ask("initialize", HELLO)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         spoken.send(request_of(99, "tools/call", name="abp_connect", arguments={"url": url}))
-        async with asyncio.timeout(20):
-            while len(process.children(recursive=True)) < 4:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: len(process.children(recursive=True)) >= 4)
         family = [process, *process.children(recursive=True)]
         spoken.input.close()
         await asyncio.to_thread(assert_gone, family)

@@ -22,6 +22,7 @@ from aiohttp import web
 from mcp import Client
 
 from tests.e2e.notebook import notebook
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, called
 from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.support.pages import serve_answers
@@ -43,9 +44,7 @@ NOBODY = 65534
 
 async def nothing_new(before: set[int]) -> None:
     """Wait until no process is left that was not there before."""
-    async with asyncio.timeout(15):
-        while {process.pid for process in processes()} - before:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: pids() <= before, within=15)
 
 
 def pids() -> set[int]:
@@ -60,9 +59,7 @@ async def test_reused_context_is_cleared_and_another_one_is_closed(tmp_path: Pat
         assert seen == {"cookie": None, "storage": None, "state": None}
         (member,) = pool._fleet.browser_slots.members
         assert member.browser is not None
-        async with asyncio.timeout(15):
-            while pool.stats().leased:  # it is being cleared
-                await asyncio.sleep(0.02)
+        await eventually(lambda: not pool.stats().leased)  # it is being cleared
         assert len(member.browser.playwright.contexts) == contexts
 
 
@@ -153,9 +150,7 @@ async def cdp_endpoint() -> AsyncIterator[Endpoint]:
     command = [choice.path, "--headless", "--no-sandbox", "--remote-debugging-port=0", "--user-data-dir={folder}/p"]
     async with elsewhere(*command, "about:blank") as (folder, _):
         port = folder / "p" / "DevToolsActivePort"
-        async with asyncio.timeout(60):
-            while not port.is_file() or not port.read_text().strip():
-                await asyncio.sleep(0.05)
+        await eventually(lambda: port.is_file() and port.read_text().strip(), within=60)
         yield Endpoint(cdp_url=f"http://127.0.0.1:{port.read_text().splitlines()[0]}")
 
 

@@ -14,6 +14,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Page
 
+from tests.support.eventually import eventually
 from tests.support.pdf import pages_of, text_of
 from tests.support.rows import each_row
 from tests.support.slow import slow_but
@@ -99,9 +100,7 @@ async def test_messages_from_other_windows_do_not_answer_calls(fixture: Fixture,
             assert await data_of(app, "file.digest", {"file": bytes([n])}) != {"forged": True}
         record = await data_of(app, "app.record")
         assert "forged" not in record
-        async with asyncio.timeout(30):
-            while transport_of(app).counts.get("foreign", 0) < 6 * 20 * 5:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: transport_of(app).counts.get("foreign", 0) >= 6 * 20 * 5)
         await app.aclose()
         async for event in events:
             heard.append(str(event))
@@ -130,9 +129,7 @@ async def test_same_origin_window_is_not_treated_as_app(fixture: Fixture, embedd
         result = await app.call("job.run", {"steps": 5, "delay": 60}, on_progress=progress.append)
         assert "forged" not in str(result.data)
         assert [item.progress for item in progress] == [1, 2, 3, 4, 5]
-        async with asyncio.timeout(30):
-            while transport_of(app).counts.get("foreign", 0) < 20:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: transport_of(app).counts.get("foreign", 0) >= 20)
 
 
 PAGE = """<!doctype html><title>Odd</title><script>
@@ -198,9 +195,7 @@ async def test_malformed_and_foreign_app_messages_are_counted_and_ignored(embedd
         assert [await frame.get_attribute(name) for name in ("sandbox", "allow")] == [None, "fullscreen"]
         for _ in range(2):
             assert await data_of(app, "echo") == "right"
-        async with asyncio.timeout(30):
-            while transport_of(app).counts.get("duplicate", 0) < 2:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: transport_of(app).counts.get("duplicate", 0) >= 2)
         counts = transport_of(app).counts
         assert counts["malformed"] == 12
         assert counts["unknown"] == 4

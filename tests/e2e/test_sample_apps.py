@@ -3,7 +3,6 @@ as the guides would, which call each of them an app that conforms."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.eventually import eventually
 from tests.support.pdf import text_of
 from transports import Browser, ElicitationRequest, PlaywrightTransport, Progress, Session, connect
 from transports.testing.conformance import Plan, check_app
@@ -150,9 +150,7 @@ async def test_late_capability_is_learned(site: TestServer, browser: Browser) ->
         assert app.features["dynamicCapabilities"] is True
         assert isinstance(app.transport, PlaywrightTransport) and app.transport.page is not None
         await app.transport.page.evaluate("window.finishDownload()")
-        async with asyncio.timeout(20):
-            while "ai.summarize" not in app.capabilities:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: "ai.summarize" in app.capabilities)
         capability = app.capabilities["ai.summarize"]
         assert capability.experimental and capability.browser_requirement == "Chrome 130+ with AI features enabled"
         result = await app.call("ai.summarize", {"text": "a long text to shorten"})

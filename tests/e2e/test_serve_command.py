@@ -88,6 +88,12 @@ async def client(url: str, token: str) -> AsyncIterator[Remote]:
         yield Remote(url, token, http)
 
 
+async def apps_of(web: Web, count: int = 1) -> Any:
+    """The apps that are connected, once there are so many."""
+    apps = (await web.get("/apps")).json["apps"]
+    return apps if len(apps) >= count else []
+
+
 async def put_two_hours_ago(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of an artifact that is two hours old."""
     with monkeypatch.context() as past:
@@ -198,10 +204,8 @@ async def test_gallery_works_beside_bridge(tmp_path: Path, monkeypatch: pytest.M
                 )
                 await eventually(lambda: not expired.exists())
                 async with client(note.split()[2].partition("#")[0], TOKEN) as web, Listening(web, None) as events:
-                    async with asyncio.timeout(15):
-                        while not (apps := (await web.get("/apps")).json["apps"]):
-                            await asyncio.sleep(0.05)
-                    (app,) = apps
+                    await eventually(lambda: apps_of(web))
+                    (app,) = await apps_of(web)
                     answer = await mcp.call_tool("abp_data_csv", {"rows": [{"a": 1}]})
                     call = (await events.until("call_finished", capability="data.csv"))[2]
                     assert call["session"] == app["session"] == answer.structured_content["session"]
@@ -297,9 +301,7 @@ async def test_bridge_exit_ends_its_and_gallery_browsers(fixture: Fixture, tmp_p
         url = (await bridge.line(error=True)).split()[2].partition("#")[0]
         async with client(url, TOKEN) as web:
             assert (await web.post("/apps", {"url": fixture.url})).status == 201
-            async with asyncio.timeout(30):
-                while len((await web.get("/apps")).json["apps"]) < 2:
-                    await asyncio.sleep(0.1)
+            await eventually(lambda: apps_of(web, 2))
             processes = family(bridge.process.pid)
         assert len(processes) > 2 and bridge.process.stdin is not None
         bridge.process.stdin.close()

@@ -94,9 +94,7 @@ async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: B
 
     async def leave(view: View, away: str) -> None:
         await view.frame.evaluate(f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}")
-        async with asyncio.timeout(60):
-            while not await _is_refused(view):
-                await asyncio.sleep(0.5)
+        await eventually(lambda: _is_refused(view), within=60, pause=0.5)
 
     async with AsyncExitStack() as stack:
         target = viewing(tmp_path, "if (!window.name) start();")

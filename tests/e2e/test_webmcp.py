@@ -174,10 +174,7 @@ async def test_webmcp_tools_have_hints_and_are_updated(cases: Open) -> None:
 
 async def test_each_frame_serves_only_its_own_tools(cases: Open, fixture: Fixture) -> None:
     async with cases() as app:
-        for _ in range(300):
-            if sum(name.startswith("file_") for name in app.capabilities) == 2:
-                break
-            await asyncio.sleep(0.05)
+        await eventually(lambda: sum(name.startswith("file_") for name in app.capabilities) == 2)
         by = {name: (await app.call(name, {"text": "x"})).data["by"] for name in app.capabilities if "echo" in name}  # type: ignore[call-overload,index]
         near, far = fixture.url.rstrip("/"), fixture.other_origin.rstrip("/")
         host = far.removeprefix("http://")
@@ -187,11 +184,8 @@ async def test_each_frame_serves_only_its_own_tools(cases: Open, fixture: Fixtur
             assert content(ref) == bytes([7]) * 400_000 and ref.filename.startswith("frame")
         with pytest.raises(OutcomeUnknown):
             await app.call("leave_side@side")
-        for _ in range(300):
-            if "echo@side" not in app.capabilities:
-                break
-            await asyncio.sleep(0.05)
-        assert "echo@side" not in app.capabilities and f"echo@{host}" in app.capabilities
+        await eventually(lambda: "echo@side" not in app.capabilities)
+        assert f"echo@{host}" in app.capabilities
         with pytest.raises(CapabilityError):
             await app.call("echo@side", {"text": "x"})
 

@@ -18,6 +18,7 @@ from typing import Any
 import pybase64
 import pytest
 
+from tests.support.eventually import eventually
 from transports.errors import ABPError, BrowserCrashed, ProtocolError, SizeMismatch, StoreFull, TooLarge, TransportError
 from transports.playwright._agent import PageAgent, PageObject
 from transports.playwright._content import Ladder, Uploads
@@ -226,12 +227,14 @@ class _Busy(_Emitter):
         self.page = self
         self.context = SimpleNamespace(browser=self.process)
         self.begun = asyncio.Event()
+        self.sent: list[str] = []
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         async with asyncio.timeout(timeout):
             return await work
 
     async def send(self, method: str, params: Any = None, **_: object) -> dict[str, Any]:
+        self.sent.append(method)
         return {}
 
     async def invoke(self, _: str, url: str, name: str, **__: object) -> None:
@@ -277,39 +280,31 @@ async def test_download_ends_at_once_with_its_browser_or_driver(tmp_path: Path, 
             await downloads.save(agent, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
 
 
-async def test_download_that_browser_broke_off_is_not_cancelled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    browser: Any = _Busy()
-    sent: list[str] = []
-
-    async def send(method: str, params: Any = None, **_: object) -> dict[str, Any]:
-        sent.append(method)
-        return {}
-
-    monkeypatch.setattr(browser, "send", send)
-    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path)
+async def _begun(browser: Any, folder: Path) -> tuple[CdpDownloads, asyncio.Future[Any]]:
+    """A download of the browser that has begun, and is being saved."""
+    limits = replace(LIMITS, cancel=0.01)
+    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=folder, limits=limits)
     deadline = time.monotonic() + 3600
     saving = asyncio.ensure_future(
-        downloads.save(browser, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
+        downloads.save(browser, "blob:1", folder / "staged", size=9, limit=99, deadline=deadline)
     )
     await browser.begun.wait()
+    return downloads, saving
+
+
+async def test_download_that_browser_broke_off_is_not_cancelled_again(tmp_path: Path) -> None:
+    browser = _Busy()
+    _, saving = await _begun(browser, tmp_path)
     browser.end()
     with pytest.raises(RungUnusable, match="canceled the download"):
         await saving
-    assert "Browser.cancelDownload" not in sent
+    assert "Browser.cancelDownload" not in browser.sent
 
 
 @pytest.mark.parametrize("end", ["reported", "reported after the session", "with the browser"])
 async def test_download_cancelled_late_leaves_no_file(tmp_path: Path, end: str) -> None:
-    browser: Any = _Busy()
-    limits = replace(LIMITS, cancel=0.01)
-    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path, limits=limits)
-    deadline = time.monotonic() + 3600
-    saving = asyncio.ensure_future(
-        downloads.save(browser, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
-    )
-    await browser.begun.wait()
+    browser = _Busy()
+    downloads, saving = await _begun(browser, tmp_path)
     saving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await saving
@@ -342,9 +337,7 @@ class _Places:
         self.growing = GrowingFile(self.path, self.temporary)
 
     async def linked(self) -> None:
-        async with asyncio.timeout(15):
-            while not self.path.exists():
-                await asyncio.sleep(0.001)
+        await eventually(self.path.exists, pause=0.001)
 
 
 @pytest.fixture

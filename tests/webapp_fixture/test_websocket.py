@@ -17,6 +17,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
+from tests.support.eventually import eventually
 from webapp_fixture import Fixture, block, digest, generate, serve
 
 AGENT = {"agent": {"name": "test", "version": "1"}, "protocolVersion": "0.1"}
@@ -80,14 +81,7 @@ async def dial(fixture: Fixture, query: str = "", **options: Any) -> AsyncIterat
 async def fixture() -> AsyncIterator[Fixture]:
     async with serve() as served:
         yield served
-        await drained(served)
-
-
-async def drained(fixture: Fixture) -> None:
-    """The server has no connection left."""
-    async with asyncio.timeout(SOON):
-        while fixture.sockets:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: not served.sockets, within=SOON)  # the server has no connection left
 
 
 @pytest.fixture
