@@ -21,6 +21,7 @@ from aiohttp.test_utils import TestServer
 from playwright.async_api import BrowserContext
 
 import webapp_fixture
+from tests.support.eventually import eventually
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
 from transports.base import Transport
 from transports.errors import ABPError
@@ -478,11 +479,8 @@ async def _play(stage: Stage, transport: Transport, at: int, way: str, store: Pa
                 await asyncio.sleep(0.05)
             for _ in TRICKS[at].scripts:
                 answers.append(await _call(app))
-                for _ in range(200):  # that the trick ran is said in a request of the page's own
-                    if str(at) in stage.ran:
-                        break
-                    await asyncio.sleep(0.05)
-                assert str(at) in stage.ran, answers
+                # That the trick ran is said in a request of the page's own.
+                await eventually(lambda: str(at) in stage.ran, within=10, what=f"the trick, besides {answers},")
                 stage.ran.clear()
     except ABPError as error:
         assert str(at) in stage.ran, error

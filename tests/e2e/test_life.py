@@ -213,7 +213,7 @@ async def test_browser_closing_that_is_cancelled_ends_its_processes(scratch: Pat
     assert (await cancel_after_turns(2, browser.aclose())).cancelled()
 
 
-async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Browser) -> None:
+async def test_reloading_page_and_window_opened_between_calls_are_closed(fixture: Fixture, browser: Browser) -> None:
     """Chromium ignores most commands to close a page that is reloading, so two pages would rarely both be closed."""
     async with opened(browser.playwright.new_context()) as context:
         for _ in range(2):
@@ -222,6 +222,11 @@ async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Brows
                 with suppress(Error):
                     await page.evaluate("() => { location.reload(); return new Promise(() => {}) }")
             assert context.pages == []
+        async with connect(fixture.url, store="none:", context=context):
+            (page,) = context.pages
+            async with context.expect_page():
+                await page.evaluate("() => void window.open('/')")
+        assert context.pages == []
 
 
 async def test_reason_why_page_cannot_be_opened_again_is_said(browser: Browser) -> None:
@@ -254,15 +259,6 @@ async def test_file_not_taken_is_removed_when_its_page_is_opened_again(fixture: 
         listed = await app.call("file.list", timeout=20)  # in the new page
         assert listed.warnings == ("the app's download 'file.txt' is lost: its page was opened again",)
         assert downloads() == set()
-
-
-async def test_window_opened_between_calls_is_closed_with_session(fixture: Fixture, browser: Browser) -> None:
-    async with opened(browser.playwright.new_context()) as context:
-        async with connect(fixture.url, store="none:", context=context):
-            (page,) = context.pages
-            async with context.expect_page():
-                await page.evaluate("() => void window.open('/')")
-        assert context.pages == []
 
 
 async def test_browser_start_failure_raises_with_reason(

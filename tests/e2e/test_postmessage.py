@@ -15,6 +15,7 @@ from aiohttp import web
 from playwright.async_api import Page
 
 from tests.support.eventually import eventually
+from tests.support.pages import serve_answers
 from tests.support.pdf import pages_of, text_of
 from tests.support.rows import each_row
 from tests.support.slow import slow_but
@@ -179,13 +180,8 @@ async def odd() -> AsyncIterator[str]:
             return web.Response(text=request.headers.get("Cookie", ""))
         return web.Response(text=PAGE, content_type="text/html")
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", page)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serve_answers(page) as url:
+        yield url.rstrip("/")
 
 
 @pytest.mark.fault(11)
