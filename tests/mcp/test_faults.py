@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from mcp_types import JSONRPCError, JSONRPCResponse
 
 from tests.support.eventually import eventually
 from tests.support.mcp_servers import FOLDER, target
@@ -21,6 +22,7 @@ from tests.surfaces.proxy.test_stdio import alive
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
 from transports.errors import BadEncoding, ConnectFailed, TooLarge, UsageError
 from transports.mcp import _stdio as stdio, _streams as streams, _wire as wire
+from transports.protocol.binary import BinaryData
 from transports.routing import Result
 
 
@@ -270,3 +272,40 @@ async def test_errors_do_not_show_server_secrets(tmp_path: Path, monkeypatch: py
         with pytest.raises(Disconnected, match="rude ended with status 4; it said: the key is …") as failed:
             await app.call("secret")
         assert "sk-abcdef" not in str(failed.value.as_dict())
+
+
+# --- lines, read without a server -------------------------------------------------------------------------------------
+
+DEEP = "[" * 600 + "]" * 600
+RUN = '{"type": "image", "mimeType": "image/png", "data": "' + "A" * 200_000 + '"}'
+
+
+@pytest.mark.fault(21)
+async def test_long_base64_with_deep_nesting_is_parsed_or_fails_request() -> None:
+    line = f'{{"jsonrpc": "2.0", "id": 7, "result": {{"content": [{RUN}], "more": {DEEP}}}}}'.encode()
+    read = await wire.MessageReader(1_000_000).parse(line)
+    assert read is not None and isinstance(read.message, JSONRPCError | JSONRPCResponse)
+    assert read.message.id == 7
+
+
+def run_of(data: bytes) -> wire.Base64Run:
+    return wire.Base64Run.of(memoryview(data))
+
+
+def test_deeply_nested_base64_run_becomes_content() -> None:
+    block: dict[str, Any] = {"type": "image", "data": run_of(b"A" * 8)}
+    tree: object = block
+    for _ in range(5000):
+        tree = [tree]
+    wire.with_content(tree)
+    assert isinstance(block["data"], BinaryData)
+
+
+async def test_line_parse_failure_becomes_error_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: bytes) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(wire, "parse_message", fail)
+    read = await wire.MessageReader(1000).parse(b'{"jsonrpc": "2.0", "id": 7, "result": {}}')
+    assert read is not None and isinstance(read.message, JSONRPCError)
+    assert read.message.id == 7

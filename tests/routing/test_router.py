@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import pickle
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given, strategies as st
 
 from tests.support.apps import PDF, PNG
 from transports import JSONValue, LocalStore, NoneStore, Router, RoutingPolicy
+from transports.artifacts._base import AuditLog
 from transports.errors import BadEncoding, SizeMismatch, UnsupportedBinary, UsageError
 from transports.protocol.binary import BinaryData, Broken, Encoded
 from transports.routing import Result
@@ -236,3 +238,44 @@ def test_field_that_is_no_place_of_data_is_ignored(field: str) -> None:
     data: JSONValue = [{"uri": "artifact://a"}]
     result = Result("x", data, {}, inline_fields=frozenset({field}))
     assert result.without_keys({"uri"}).data == data
+
+
+# --- references that are made only when somebody looks ---------------------------------------------------------------
+
+DATA = {"ok": True, "names": ["é", "b"]}
+
+
+async def test_lazily_made_reference_equals_stored_one(caplog: pytest.LogCaptureFixture) -> None:
+    store, source = NoneStore(), {"app": "memory", "call": "c1", "token": "secret"}
+    result = await Router(store).route(DATA, capability="small", source=source)
+    assert [record.name for record in caplog.records] == ["transports.artifacts"]
+    eager = await store.put_bytes(
+        json.dumps(DATA, ensure_ascii=False, separators=(",", ":")).encode(),
+        mime_type="application/json",
+        namespace="small",
+        meta={"capability": "small", **source},
+    )
+    made = result.artifacts[""]
+    same_time = {"created": eager.source["created"]}
+    assert replace(made, filename="", source={**made.source, **same_time}) == replace(eager, filename="")
+    assert made.source["created"] <= eager.source["created"]  # type: ignore[operator]
+    assert made is result.artifacts[""] and result.artifact() is made
+    assert dict(result.artifacts) == {"": made} == result.artifacts and len(result.artifacts) == 1
+    with pytest.raises(KeyError):
+        result.artifacts["document"]
+    again = pickle.loads(pickle.dumps(result))
+    assert again == result and type(again.artifacts) is dict
+    assert repr(result.artifacts) == repr({"": made})
+
+
+async def test_required_checks_and_audit_are_not_deferred() -> None:
+    lines: list[str] = []
+    audit = AuditLog.__new__(AuditLog)
+    audit.check = lambda: None  # type: ignore[method-assign]
+    audit.write = lambda action, scope, **facts: lines.append(action)  # type: ignore[method-assign]
+    await Router(NoneStore(audit=audit)).route(DATA, capability="small")
+    assert lines == ["put"]
+    with pytest.raises(UsageError, match="JSON"):
+        await Router(NoneStore()).route(DATA, capability="small", source={"app": object()})
+    with pytest.raises(Exception, match="limit"):
+        await Router(NoneStore(max_bytes=3)).route(DATA, capability="small")

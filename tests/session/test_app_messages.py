@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.conftest import Connect
-from tests.support.apps import FOREVER, answering, ask
+from tests.support.apps import FOREVER, AtAddress, answering, ask
+from tests.support.raw_server import Connection, chunked, listening, reply
 from transports import (
+    CallFinished,
     CallTimeout,
     CapabilityError,
     ElicitationRequest,
@@ -263,6 +266,64 @@ async def test_a_notification_callback_may_make_calls(app_of: Connect, monkeypat
     async with app_of({"flood": flood, "one": answering(1)}, on_notification=call_back) as app, asyncio.timeout(4):
         await app.call("flood", {"count": 3})
         assert answers == [1, 1, 1]
+
+
+# --- progress of downloads --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1-4d", "R1-4h", "R1-13b")
+async def test_download_is_reported_as_progress_of_its_call(app_of: Connect) -> None:
+    size = 3 << 20
+
+    async def send_file(connection: Connection) -> None:
+        """It says its length at ``/known`` only."""
+        known = connection.target == "/known"
+        await connection.send(reply(bytes(size)) if known else chunked(*[bytes(size // 3)] * 3))
+
+    answer = {
+        "report": {"downloadUrl": "known", "mimeType": "application/pdf", "size": size},
+        "pages": [{"downloadUrl": "unknown", "mimeType": "image/png"}],
+    }
+    seen: list[Progress] = []
+    of_session: list[Progress] = []
+    async with (
+        listening(send_file) as server,
+        app_of(AtAddress(f"{server.url}/", {"make": answering(answer)}), on_progress=of_session.append) as app,
+        app.events() as events,
+    ):
+        result = await app.call("make", on_progress=seen.append, call_id="the-call")
+        assert [ref.size_bytes for ref in result.artifacts.values()] == [size, size]
+        told = []
+        async for event in events:
+            if isinstance(event, Progress):
+                told.append(event)
+            if isinstance(event, CallFinished):
+                break
+    assert seen == of_session == told  # all of it before the call returned
+    assert {(one.call, one.stage) for one in seen} == {("the-call", "download")}
+    report = [one for one in seen if one.status == "report"]
+    assert {one.total for one in report} == {size}
+    assert report[-1].progress == size and report[-1].fraction == 1.0
+    assert all(one.progress < two.progress for one, two in pairwise(report) if one.progress and two.progress)
+    page = [one for one in seen if one.status == "pages.0"]
+    assert page and {one.total for one in page} == {None} and page[0].progress
+    assert page[0].text == "download · pages.0"
+
+
+def test_download_progress_is_reported_at_start_end_and_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("transports.session._dispatch.time.monotonic", lambda: clock[0])
+    seen: list[Progress] = []
+    report = event_dispatch.DownloadProgress(seen.append, "call")
+    for received in range(1, 101):
+        clock[0] += 1 / 64
+        report("a", received, 100)
+    report("b", 1, None)
+    report("b", 2, None)
+    assert [one.progress for one in seen if one.status == "a"] == [*range(1, 100, 7), 100]
+    assert [one.progress for one in seen if one.status == "b"] == [1]
+    report("", 7, 9)
+    assert (seen[-1].status, seen[-1].text, seen[-1].total) == (None, "download", 9)
 
 
 # --- elicitation ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What a call sends, how an app refuses it, and how it is given up."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from transports import (
     ABPError,
     CallTimeout,
     CapabilityError,
+    MemoryTransport,
     Message,
     ProtocolError,
     UsageError,
@@ -168,3 +170,18 @@ async def test_cancelling_while_storing_files_releases_remaining_handles(app_of:
             await task
         assert sorted(transport.released) == ["0", "1", "2"]
     assert files(tmp_path / "out") == set()
+
+
+async def test_call_cancelled_before_handler_starts_ends_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with MemoryTransport({"small": answering(1)}) as transport:
+            options = {"callId": "1"}
+            asked = Message("capabilities/call", {"capability": "small", "params": {}, "options": options}, id="1")
+            calling = asyncio.ensure_future(transport.request(asked, timeout=60))
+            cancelling = asyncio.ensure_future(
+                transport.request(Message("capabilities/cancel", {"callId": "1"}), timeout=60)
+            )
+            async with asyncio.timeout(15):
+                assert (await calling).payload == {"success": False, "cancelled": True}
+                assert (await cancelling).payload == {"callId": "1", "cancelled": True}
+    assert caplog.records == []

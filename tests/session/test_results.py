@@ -1,4 +1,4 @@
-"""Results of calls over the in-process transport: files, references, metadata, and content that is wrong."""
+"""Results of calls over the in-process transport: files, references, metadata, copies, and content that is wrong."""
 
 import hashlib
 import json
@@ -14,8 +14,8 @@ from tests.conftest import Connect
 from tests.support.apps import LARGE, PDF, PNG, AtAddress, NotingTransport, answering, files, pdf
 from tests.support.resources import ResourceApp
 from tests.support.spans import collecting
-from transports import BinaryData, BinaryError, MemoryTransport, Result, RoutingPolicy
-from transports.errors import AddressBlocked, DownloadFailed, SizeMismatch
+from transports import BinaryData, BinaryError, MemoryTransport, Result, RoutingPolicy, UsageError
+from transports.errors import AddressBlocked, ArtifactNotFound, DownloadFailed, SizeMismatch
 
 # --- results ----------------------------------------------------------------------------------------------------------
 
@@ -225,3 +225,36 @@ async def test_resource_answer_is_only_a_file_when_inline_data_is_off(app_of: Co
         params = {"uri": "note:///a b?c=d"} if capability == "resources.read" else {}
         result = await app.call(capability, params)
     assert result.data == result.artifacts[""].as_dict()
+
+
+# --- copies of artifacts ----------------------------------------------------------------------------------------------
+
+EXPORT = {"export": answering({"document": PDF})}
+
+
+@pytest.mark.parametrize("address", ["memory:", "local"])
+async def test_save_copies_from_any_store(app_of: Connect, address: str, tmp_path: Path) -> None:
+    async with app_of(EXPORT, store=tmp_path / "out" if address == "local" else address) as app:
+        ref = (await app.call("export")).artifacts["document"]
+        assert await app.save(ref, tmp_path / "new" / "a.pdf") == tmp_path / "new" / "a.pdf"
+        assert await app.save(ref.id, tmp_path / "b.pdf") == tmp_path / "b.pdf"
+        with pytest.raises(ArtifactNotFound):
+            await app.save("nothing_0123456789ab", tmp_path / "c.pdf")
+    assert await app.save(ref, tmp_path / "d.pdf") == tmp_path / "d.pdf"
+    assert [(tmp_path / name).read_bytes() for name in ("new/a.pdf", "b.pdf", "d.pdf")] == [PDF] * 3
+
+
+async def test_reference_bytes_are_read_and_invalid_sources_rejected(app_of: Connect, tmp_path: Path) -> None:
+    async with app_of(EXPORT, store="memory:") as app:
+        result = await app.call("export")
+        ref = result.artifact()
+        assert await app.store.get(ref) == await app.store.get(ref.id) == PDF
+        assert b"".join([piece async for piece in app.store.open(ref, offset=1, length=3)]) == PDF[1:4]
+        wrong: Any = result
+        with pytest.raises(UsageError, match=r"an artifact is a reference, such as result"):
+            await app.store.get(wrong)
+        with pytest.raises(UsageError, match=r"artifact must be a reference, .* not Result"):
+            await app.save(wrong, tmp_path / "a.pdf")
+        with pytest.raises(UsageError, match="it is a folder; name a file in it"):
+            await app.save(ref, f"{tmp_path}/new/")
+    assert not [*tmp_path.iterdir()]

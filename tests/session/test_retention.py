@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.apps import PDF, pdf
 from transports import MemoryTransport, Result, Retention, Session, UsageError, connect
-from transports.artifacts import ArtifactStore, Scope, open_store
+from transports.artifacts import ArtifactStore, LocalStore, Scope, open_store
 from transports.session._settings import read_config, retention_settings
 from transports.testing import Call
 
@@ -91,7 +91,7 @@ async def make(params: Mapping[str, object], call: Call) -> object:
     return {"pages": [pdf(PDF + f"{params.get('name', '')} {number}".encode()) for number in range(count)]}
 
 
-def making(store: ArtifactStore | Path) -> Session:
+def making(store: ArtifactStore | str | Path) -> Session:
     return connect("memory:", transport=MemoryTransport({"file.make": make}), store=store)
 
 
@@ -155,3 +155,24 @@ async def test_caller_scope_is_kept_and_none_set_without_retention() -> None:
         async with making(view) as app:
             (ref,) = (await app.call("file.make")).artifacts.values()
             assert ref.scope == scope
+
+
+async def test_a_session_closes_only_a_store_that_it_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    original = LocalStore.aclose
+
+    async def aclose(self: LocalStore) -> None:
+        closed.append(self.url)
+        await original(self)
+
+    monkeypatch.setattr(LocalStore, "aclose", aclose)
+    for address in (tmp_path / "out", (tmp_path / "out").as_uri()):
+        closed.clear()
+        async with making(address) as app:
+            await app.call("file.make")
+            assert closed == []
+        assert closed == [(tmp_path / "out").as_uri()]
+    closed.clear()
+    async with making(open_store(tmp_path / "out", retention=Retention(cleanup_on_session_end=True))) as app:
+        await app.call("file.make")
+    assert closed == []
