@@ -1,14 +1,14 @@
 """The manifest of a page and the app that runs there, in one session."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from tests.support.apps import answering
+from tests.support.raw_server import Connection, listening, reply
 from transports import MemoryTransport, connect
 from transports.memory import Call
 
@@ -33,24 +33,28 @@ async def answer(params: Mapping[str, object], call: Call) -> object:
     return dict(params)
 
 
+def page(link: str = "") -> bytes:
+    return reply(f"<title>x</title>{link}".encode(), Content_Type="text/html")
+
+
+def manifest(document: object) -> bytes:
+    return reply(json.dumps(document).encode(), Content_Type="application/json", Cache_Control="no-store")
+
+
 @pytest.fixture
 async def site() -> AsyncIterator[str]:
-    async def page(request: web.Request) -> web.Response:
-        link = "" if "bare" in request.query else f'<link rel=abp-manifest href="/manifest?{request.query_string}">'
-        return web.Response(text=f"<title>x</title>{link}", content_type="text/html")
+    async def serve(connection: Connection) -> None:
+        path, _, query = connection.target.partition("?")
+        if path == "/":
+            link = f'<link rel=abp-manifest href="/manifest?{query}">'
+            await connection.send(page("" if query == "bare" else link))
+        elif query == "slow":
+            await connection.hang()
+        else:
+            await connection.send(manifest(MANIFEST))
 
-    async def manifest(request: web.Request) -> web.Response:
-        if "slow" in request.query:
-            await asyncio.sleep(30)
-        return web.json_response(MANIFEST, headers={"Cache-Control": "no-store"})
-
-    app = web.Application()
-    app.add_routes([web.get("/", page), web.get("/manifest", manifest)])
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    await runner.cleanup()
+    async with listening(serve) as server:
+        yield f"{server.url}/"
 
 
 @pytest.mark.requirement("R6-1r")
@@ -71,25 +75,22 @@ async def test_session_prefers_running_app_over_manifest(site: str, tmp_path: Pa
 
 @pytest.mark.requirement("R6-1s")
 async def test_manifest_urls_are_not_fetched(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    async def serve(request: web.Request) -> web.Response:
-        asked.append(request.path)
-        if request.path == "/":
-            return web.Response(text='<title>x</title><link rel=abp-manifest href="/m">', content_type="text/html")
+    async def serve(connection: Connection) -> None:
+        if connection.target == "/":
+            await connection.send(page('<link rel=abp-manifest href="/m">'))
+            return
         keys = ("homepage", "icon", "script", "scripts", "main", "support", "$schema", "permissions")
-        addresses = {key: str(request.url.with_path(f"/{key}.js")) for key in keys}
+        addresses = {key: f"http://{connection.headers['Host']}/{key}.js" for key in keys}
         declared = {"name": "other", "inputSchema": {"$ref": addresses["$schema"]}, **addresses}
         about = {"id": "a", "name": "A", "version": "1", **addresses}
-        return web.json_response({"abp": "0.1", "app": about, "capabilities": [declared], **addresses})
+        document = {"abp": "0.1", "app": about, "capabilities": [declared], **addresses}
+        await connection.send(manifest(document))
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", serve)
-    async with TestServer(app) as server:
+    async with listening(serve) as server:
         transport = MemoryTransport({"other": answer})
-        async with connect(str(server.make_url("/")), transport=transport, store=tmp_path) as session:
+        async with connect(f"{server.url}/", transport=transport, store=tmp_path) as session:
             assert (await session.call("other", {"a": 1})).data == {"a": 1}
-    assert asked == ["/", "/m"]
+    assert [connection.target for connection in server.seen] == ["/", "/m"]
 
 
 @pytest.mark.load

@@ -340,9 +340,8 @@ async def test_private_addresses_except_typed_host_are_rejected(find: Find, serv
 async def test_typed_host_is_pinned_to_address_it_was_reached_at(find: Find, serve: Serve) -> None:
     (inside_socket, outside_socket), port = sockets_on_same_port("127.0.0.2", "127.0.0.1")
     inside = await serve(site({"/": page(), "/m.json": json_reply()}), sock=inside_socket)
-    outside = RawServer([page()])
-    async with await asyncio.start_server(outside.serve, sock=outside_socket):
-        failure = why(await find(f"http://app.example:{port}/", resolver=Dns(["127.0.0.1"], ["127.0.0.2"])))
+    outside = await serve(page(), sock=outside_socket)
+    failure = why(await find(f"http://app.example:{port}/", resolver=Dns(["127.0.0.1"], ["127.0.0.2"])))
     assert failure.code == "BLOCKED_ADDRESS" and failure.details["address"] == "127.0.0.2"
     assert (outside.connects, inside.connects) == (1, 0)
     found = await find(f"http://app.example:{port}/", resolver=Dns(["127.0.0.2"]))

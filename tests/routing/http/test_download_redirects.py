@@ -1,6 +1,5 @@
 """Redirects of downloads, and which addresses may be connected to."""
 
-import asyncio
 import ssl
 from collections.abc import Mapping
 
@@ -163,17 +162,9 @@ async def test_happy_eyeballs_connects_only_to_public_address(
     get: Get, serve: Serve, fake_public: str, found: list[str]
 ) -> None:
     (public_socket, private_socket), port = sockets_on_same_port(fake_public, "127.0.0.1")
-    outside = await serve(sock=public_socket)
-    connects = 0
-
-    async def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connects
-        connects += 1
-        writer.close()
-
-    async with await asyncio.start_server(count, sock=private_socket):
-        got = await get(f"http://files.example:{port}/", allow_private=False, resolver=Dns(found))
-    assert (got.data, outside.connects, connects) == (BODY, 1, 0)
+    outside, inside = await serve(sock=public_socket), await serve(sock=private_socket)
+    got = await get(f"http://files.example:{port}/", allow_private=False, resolver=Dns(found))
+    assert (got.data, outside.connects, inside.connects) == (BODY, 1, 0)
 
 
 async def test_failing_public_address_is_reported_over_blocked_one(
