@@ -63,13 +63,18 @@ def canned(folder: Path, **said: Any) -> str:
     return f"mcp+stdio:{sys.executable} {FOLDER / 'canned.py'} {file}"
 
 
+def serving(answer: Callable[[web.Request], Any], **options: Any) -> TestServer:
+    """A server over HTTP that answers so."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    return TestServer(app, **options)
+
+
 @asynccontextmanager
 async def served(answer: Callable[[web.Request], Any], **options: Any) -> AsyncIterator[Session]:
-    """A session with a server over HTTP that answers so."""
-    app = web.Application()
-    app.router.add_route("*", "/mcp", answer)
+    """A session with such a server."""
     options = {"store": "memory:", "timeout": 10, **options}
-    async with TestServer(app) as server, connect(f"mcp+{server.make_url('/mcp')}", **options) as session:
+    async with serving(answer) as server, connect(f"mcp+{server.make_url('/mcp')}", **options) as session:
         yield session
 
 
@@ -624,18 +629,14 @@ async def test_call_waits_for_a_server_that_is_restarted() -> None:
         "tools/call": {"content": [WORDS], "resultType": "complete"},
     }
 
-    def server(port: int | None = None) -> TestServer:
-        app = web.Application()
-        app.add_routes([web.post("/mcp", answering({}, results))])
-        return TestServer(app, port=port)
-
+    serve = answering({}, results)
     async with AsyncExitStack() as stack:
-        async with server() as first:
+        async with serving(serve) as first:
             target, port = f"mcp+{first.make_url('/mcp')}", first.port
             session = await stack.enter_async_context(connect(target, store="memory:", timeout=10))
         call = asyncio.create_task(session.call("go", timeout=20))
         await asyncio.sleep(0.2)
-        await stack.enter_async_context(server(port))
+        await stack.enter_async_context(serving(serve, port=port))
         assert (await call).data == {"content": [WORDS]}
 
 
@@ -669,9 +670,7 @@ async def test_session_closes_although_server_does_not_answer_its_end() -> None:
         await never.wait()
         return web.Response()
 
-    app = web.Application()
-    app.router.add_route("*", "/mcp", answering({"GET": wait, "DELETE": wait}))
-    async with TestServer(app) as server:
+    async with serving(answering({"GET": wait, "DELETE": wait})) as server:
         async with asyncio.timeout(20), connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10):
             pass
         never.set()
@@ -849,12 +848,7 @@ async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
             return web.Response(status=400)
         return web.Response(status=307, headers={"Location": str(there.make_url("/there"))})
 
-    def app() -> web.Application:
-        made = web.Application()
-        made.router.add_route("*", "/{path:.*}", answer)
-        return made
-
-    async with TestServer(app()) as here, TestServer(app()) as there:
+    async with serving(answer) as here, serving(answer) as there:
         with pytest.raises(ABPError):
             async with connect(f"mcp+{here.make_url('/mcp')}", headers={"X-Key": "k3y-value"}, timeout=2):
                 pass

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from websockets.asyncio.server import ServerConnection, serve as serve_websocket
 
+from tests.support.raw_server import listening
 from tests.support.rows import each_row
 from transports import CallTimeout, Disconnected, ProtocolError, Session, WebSocketTransport, connect
 from transports.errors import ConnectFailed, TooLarge
@@ -47,15 +48,9 @@ NO_HTTP = r"did not answer in HTTP/1.1, as a WebSocket does; is that the address
     ],
 )
 async def test_non_http_server_is_explained(answer: bytes, said: str) -> None:
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        writer.close()
-
-    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with listening(answer) as server:
         with pytest.raises(ConnectFailed, match=said):
-            await connect(url, store="none:", timeout=10)
+            await connect(server.url.replace("http:", "ws:"), store="none:", timeout=10)
 
 
 def counts(app: Session) -> dict[str, int]:
