@@ -165,13 +165,6 @@ async def test_type_and_size_beside_content_of_its_own_field_are_no_metadata(sto
     assert nested.metadata == {"mimeType": "is data"}
 
 
-@pytest.mark.requirement("R0-2a", "R0-9b", "R0-12c")
-async def test_summary_of_reference_answer_tells_characters_of_data(store: LocalStore) -> None:
-    router = Router(store, policy=RoutingPolicy(inline_data=False))
-    routed = await router.route({"html": "<h1>é" + "x" * 1218}, capability="convert.markdownToHtml")
-    assert routed.summary() == f"Output saved to file: {routed.artifact().path}\nSize: 1234 characters"
-
-
 # --- the summary ------------------------------------------------------------------------------------------------------
 
 

@@ -108,7 +108,10 @@ async def test_unusual_keys_lead_to_their_references(store: LocalStore, key: str
 
 
 async def test_long_texts_beside_reference_answer_become_files(store: LocalStore) -> None:
-    routed = await Router(store, policy=RoutingPolicy(inline_data=False)).route({"log": "x" * 20_000}, capability="x")
+    router = Router(store, policy=RoutingPolicy(inline_data=False))
+    routed = await router.route({"html": "<h1>é" + "x" * 1218}, capability="convert.markdownToHtml")
+    assert routed.summary() == f"Output saved to file: {routed.artifact().path}\nSize: 1234 characters"
+    routed = await router.route({"log": "x" * 20_000}, capability="x")
     assert routed.data == routed.artifacts[""].as_dict() and list(routed.artifacts) == ["log", ""]
     assert routed.artifact() == routed.artifacts[""] and pickle.loads(pickle.dumps(routed)) == routed
     assert set(routed.for_agent()) == {"data", "artifacts"}
