@@ -22,7 +22,7 @@ from websockets.http11 import Request, Response
 
 from tests.support.cancelling import cancel_after_turns
 from tests.support.processor import bytes_held_after
-from tests.support.raw_server import certificate as certificate, make_certificate, tls as tls
+from tests.support.raw_server import Connection, certificate as certificate, listening, make_certificate, tls as tls
 from tests.support.rows import each_row
 from transports import (
     CallTimeout,
@@ -445,39 +445,30 @@ async def test_invalid_proxy_of_environment_is_named_without_its_text(monkeypatc
 
 
 async def test_proxy_is_set_by_option_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                target.write(data)
+                await target.drain()
+        target.close()
 
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        asked.append(head.split()[1])
-        host, _, port = asked[-1].partition(":")
+    async def relay(connection: Connection) -> None:
+        host, _, port = connection.target.partition(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await connection.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pump(connection.reader, far_writer), pump(far_reader, connection.writer))
 
-        async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(OSError):
-                while data := await source.read(65536):
-                    target.write(data)
-                    await target.drain()
-            target.close()
-
-        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
-
-    proxy = await asyncio.start_server(relay, "127.0.0.1", 0)
-    address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-    async with running(echo) as app:
-        transport = WebSocketTransport(app.url, proxy=address)
+    async with listening(relay) as proxy, running(echo) as app:
+        transport = WebSocketTransport(app.url, proxy=proxy.url)
         async with connect(app.url, transport=transport, store="none:") as session:
             await session.call("x")
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("http_proxy", address)
-        monkeypatch.setenv("https_proxy", address)
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("https_proxy", proxy.url)
         async with connect(app.url, store="none:") as session:
             await session.call("x")
-        assert asked == [f"127.0.0.1:{app.port}"] * 2
-    proxy.close()
-    await proxy.wait_closed()
+        assert [connection.target for connection in proxy.seen] == [f"127.0.0.1:{app.port}"] * 2
 
 
 @pytest.mark.load

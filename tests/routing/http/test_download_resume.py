@@ -248,28 +248,22 @@ async def test_repeatedly_truncated_download_raises_truncated(
     assert caught.value.details["attempts"] == REQUESTS
 
 
-async def test_refused_connection_or_other_protocol_raises_download_failed(
-    get: Get, serve: Serve, unused_port: int
-) -> None:
-    server = await serve(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
-    for url, message, retryable in (
-        (f"http://127.0.0.1:{unused_port}", "no connection", True),
-        (server.url, "not valid HTTP", False),
-    ):
-        with pytest.raises(DownloadFailed, match=message) as caught:
-            await get(f"{url}/?token={TOKEN}")
-        assert (caught.value.retryable, caught.value.code) == (retryable, "DOWNLOAD_FAILED")
-        clean(caught.value, TOKEN)
-    assert server.connects == 1
+async def test_unreachable_server_raises_download_failed(get: Get, serve: Serve, unused_port: int) -> None:
+    """Nothing listens, it speaks another protocol, or its name is unknown."""
 
-
-async def test_unresolvable_host_is_retried_then_fails(get: Get) -> None:
     class Nowhere(Dns):
         async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
             self.asked += 1
             raise OSError(-2, "Name or service not known")
 
-    dns = Nowhere([])
-    with pytest.raises(DownloadFailed, match="host name was not found"):
-        await get("http://nowhere.invalid/", resolver=dns)
-    assert dns.asked == REQUESTS
+    server, dns = await serve(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), Nowhere([])
+    for url, message, retryable in (
+        (f"http://127.0.0.1:{unused_port}", "no connection", True),
+        (server.url, "not valid HTTP", False),
+        ("http://nowhere.invalid", "host name was not found", True),
+    ):
+        with pytest.raises(DownloadFailed, match=message) as caught:
+            await get(f"{url}/?token={TOKEN}", resolver=dns)
+        assert (caught.value.retryable, caught.value.code) == (retryable, "DOWNLOAD_FAILED")
+        clean(caught.value, TOKEN)
+    assert (server.connects, dns.asked) == (1, REQUESTS)
