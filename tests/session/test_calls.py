@@ -107,32 +107,12 @@ async def test_failed_call_attempts_depend_on_error_and_options(
     assert len(called) == attempts
 
 
-class ForgetfulApp(MemoryTransport):
-    """An app whose session has expired until it is initialized again."""
-
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        super().__init__(handlers)
-        self.handshakes = 0
-        self.expired = False
-
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        if message.type == "initialize":
-            self.handshakes += 1
-            self.expired = False
-        if message.type == "capabilities/call" and self.expired:
-            error = {"code": "SESSION_EXPIRED", "message": "who are you?", "retryable": True}
-            return Message("capabilities/call-result", {"success": False, "error": error}, id=message.id)
-        return await super().request(message, timeout=timeout)
-
-
 @pytest.mark.requirement("R6-3f")
 async def test_app_that_lost_session_is_reinitialized_once_for_all_calls(app_of: Connect) -> None:
-    handle, _ = failing(0, refusal("x"))
-    transport = ForgetfulApp({"work": handle})
-    async with app_of(transport) as app:
-        transport.expired = True
+    handle, called = failing(10, refusal("SESSION_EXPIRED"))
+    async with app_of(transport := NotingTransport({"work": handle})) as app:
         await asyncio.gather(*(app.call("work") for _ in range(10)))
-        assert transport.handshakes == 2
+    assert transport.types().count("initialize") == 2 and len(called) == 20
 
 
 class BreakingTransport(MemoryTransport):
