@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shlex
 import sys
@@ -16,7 +15,7 @@ import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from tests.support.eventually import eventually
-from tests.support.mcp_servers import FOLDER, target
+from tests.support.mcp_servers import FOLDER, configured, target
 from tests.support.processor import bytes_held_after
 from tests.surfaces.proxy.test_stdio import alive
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
@@ -250,9 +249,8 @@ async def test_server_inherits_proxies_and_certificates_only(tmp_path: Path, mon
         await connect(python(script), store="memory:")
 
     entry = {"command": sys.executable, "args": ["-c", script], "env": {"NODE_EXTRA_CA_CERTS": "/own.pem"}}
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
     with pytest.raises(ConnectFailed, match=r"it said: \['…', '…', None\]"):
-        await connect(f"mcp:{tmp_path / 'mcp.json'}", store="memory:")
+        await connect(configured(tmp_path, {"own": entry}), store="memory:")
 
 
 async def test_last_words_of_servers_that_end_together_are_shown() -> None:
@@ -267,8 +265,7 @@ async def test_errors_do_not_show_server_secrets(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("RUDE_KEY", "sk-abcdef123456")
     script = str(FOLDER / "rude.py")
     entry = {"command": "python3", "args": [script], "env": {"RUDE_API_KEY": "${RUDE_KEY}"}}
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"rude": entry}}))
-    async with connect(f"mcp:{tmp_path / 'mcp.json'}", store=tmp_path / "out") as app:
+    async with connect(configured(tmp_path, {"rude": entry}), store=tmp_path / "out") as app:
         with pytest.raises(Disconnected, match="rude ended with status 4; it said: the key is …") as failed:
             await app.call("secret")
         assert "sk-abcdef" not in str(failed.value.as_dict())

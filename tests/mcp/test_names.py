@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.support.command_line import in_thread
 from tests.support.mcp_over_http import tableau_server
+from tests.support.mcp_servers import configured
 from tests.support.mcp_servers.tableau import PDF, VIEW
 from tests.support.rows import each_row
 from transports import UsageError, WebSocketTransport, connect
@@ -32,15 +32,10 @@ def test_commands_are_shell_split_and_urls_are_kept(target: str, server: object)
     assert parse_server(target) == server
 
 
-def entries(tmp_path: Path, servers: object, key: str = "mcpServers") -> str:
-    (tmp_path / "mcp.json").write_text(json.dumps({key: servers}))
-    return f"mcp:{tmp_path / 'mcp.json'}"
-
-
 def test_servers_are_read_from_mcp_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "k1")
     monkeypatch.delenv("UNSET", raising=False)
-    where = entries(
+    where = configured(
         tmp_path,
         {
             "git": {
@@ -61,7 +56,7 @@ def test_servers_are_read_from_mcp_config_file(tmp_path: Path, monkeypatch: pyte
     assert parse_server(f"{where}#gemini") == HttpServer("https://g/mcp", {}, "gemini")
     remote = parse_server(f"{where}#remote")
     assert remote == StdioServer("npx", ("mcp-remote", "Authorization:Bearer k1"), {"T": "Bearer k1"}, name="remote")
-    only = entries(tmp_path, {"one": {"command": "x"}}, "servers")  # the key of VS Code
+    only = configured(tmp_path, {"one": {"command": "x"}}, "servers")  # the key of VS Code
     assert parse_server(only) == StdioServer("x", name="one")
 
 
@@ -84,14 +79,14 @@ def test_servers_are_read_from_mcp_config_file(tmp_path: Path, monkeypatch: pyte
 )
 def test_invalid_mcp_config_entries_are_rejected(tmp_path: Path, servers: Any, name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        parse_server(entries(tmp_path, servers) + name)
+        parse_server(configured(tmp_path, servers) + name)
     (tmp_path / "mcp.json").write_text("{\n// my servers")
     with pytest.raises(UsageError, match=r"is not JSON \(line 2: .*no comments"):
         parse_server(f"mcp:{tmp_path / 'mcp.json'}#x")
 
 
 def test_env_file_of_an_entry_is_not_read_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    parse_server(entries(tmp_path, {"a": {"command": "x", "envFile": "${workspaceFolder}/.env"}}))
+    parse_server(configured(tmp_path, {"a": {"command": "x", "envFile": "${workspaceFolder}/.env"}}))
     (warning,) = caplog.messages
     assert warning == f"a in {tmp_path / 'mcp.json'}: envFile is not read; put its variables into env"
 

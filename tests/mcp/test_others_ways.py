@@ -22,7 +22,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.support.eventually import eventually
-from tests.support.mcp_servers import FOLDER
+from tests.support.mcp_servers import FOLDER, configured
 from tests.support.raw_server import hang, listening
 from transports import CapabilityError, Disconnected, ElicitationRequest, Notification, Session, UsageError, connect
 from transports.errors import ABPError, ConnectFailed, ProtocolError
@@ -868,20 +868,17 @@ async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
 async def test_server_that_cannot_be_started_says_what_to_correct(
     tmp_path: Path, change: dict[str, object], advice: str
 ) -> None:
-    config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"a": {"command": sys.executable, "args": [], **change}}}))
+    target = configured(tmp_path, {"a": {"command": sys.executable, "args": [], **change}})
     with pytest.raises(ConnectFailed, match=rf"^a cannot be started \(.*{advice}") as unstarted:
-        async with connect(f"mcp:{config}", store="memory:"):
+        async with connect(target, store="memory:"):
             pass
     assert "my-secret" not in unstarted.value.message
 
 
 async def test_refusal_is_shown_if_second_start_takes_too_long(tmp_path: Path) -> None:
     server = {"command": sys.executable, "args": ["-S", "-I", str(FOLDER / "rude.py"), "refusing", str(tmp_path)]}
-    config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"a": server}}))
     with pytest.raises(ConnectFailed, match="a cannot be connected: set API_KEY"):
-        async with connect(f"mcp:{config}", store="memory:", timeout=2):
+        async with connect(configured(tmp_path, {"a": server}), store="memory:", timeout=2):
             pass
 
 
