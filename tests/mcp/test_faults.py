@@ -162,8 +162,7 @@ async def test_failed_server_connect_raises_and_leaves_no_process(
     monkeypatch.setattr(stdio, "GRACE", 0.3)
     before = descendants()
     with pytest.raises(ConnectFailed, match=says) as failed:
-        async with connect(command, store=tmp_path, timeout=1 if "1 s" in says else 30):
-            pass
+        await connect(command, store=tmp_path, timeout=1 if "1 s" in says else 30)
     assert "secret-token" not in str(failed.value) and "pa55-word" not in str(failed.value)
     assert descendants() <= before
 

@@ -134,8 +134,7 @@ async def test_unusable_proxy_or_certificate_of_environment_is_named(
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ConnectFailed, match=says) as failed:
-        async with connect("mcp+http://127.0.0.1:1/mcp", store="none:"):
-            pass
+        await connect("mcp+http://127.0.0.1:1/mcp", store="none:")
     assert "s3cret" not in str(failed.value)
 
 
@@ -164,6 +163,5 @@ def test_sync_api_connects_to_mcp_server(tmp_path: Path) -> None:
 )
 async def test_header_that_cannot_be_sent_is_named(name: str, value: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as unsendable:
-        async with connect("mcp+http://127.0.0.1:9/", headers={name: value}, store="none:"):
-            pass
+        await connect("mcp+http://127.0.0.1:9/", headers={name: value}, store="none:")
     assert "my-" not in unsendable.value.message

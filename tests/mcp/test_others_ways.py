@@ -229,8 +229,7 @@ async def test_odd_handshake_is_understood(tmp_path: Path, said: Mapping[str, An
 async def test_invalid_handshake_error_names_field(tmp_path: Path, change: dict[str, object], place: str) -> None:
     target = canned(tmp_path, initialize={**INITIALIZE, **change}, results={})
     with pytest.raises(ConnectFailed, match=place):
-        async with connect(target, store="memory:", timeout=20):
-            pass
+        await connect(target, store="memory:", timeout=20)
 
 
 #: What a server does with a request: it gets the request, the message in it, and the usual answer to that.
@@ -294,8 +293,7 @@ async def test_legacy_sse_server_is_named_in_error() -> None:
 async def test_silent_server_is_not_asked_again_after_the_timeout() -> None:
     async with listening(hang) as server:
         with pytest.raises(ConnectFailed, match="did not answer within 1 s"):
-            async with connect(f"mcp+{server.url}/mcp", store="memory:", timeout=1):
-                pass
+            await connect(f"mcp+{server.url}/mcp", store="memory:", timeout=1)
         assert server.connects == 1
 
 
@@ -850,8 +848,7 @@ async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
 
     async with serving(answer) as here, serving(answer) as there:
         with pytest.raises(ABPError):
-            async with connect(f"mcp+{here.make_url('/mcp')}", headers={"X-Key": "k3y-value"}, timeout=2):
-                pass
+            await connect(f"mcp+{here.make_url('/mcp')}", headers={"X-Key": "k3y-value"}, timeout=2)
     assert seen and {path for path, _ in seen} == {"/mcp"}
 
 
@@ -870,16 +867,14 @@ async def test_server_that_cannot_be_started_says_what_to_correct(
 ) -> None:
     target = configured(tmp_path, {"a": {"command": sys.executable, "args": [], **change}})
     with pytest.raises(ConnectFailed, match=rf"^a cannot be started \(.*{advice}") as unstarted:
-        async with connect(target, store="memory:"):
-            pass
+        await connect(target, store="memory:")
     assert "my-secret" not in unstarted.value.message
 
 
 async def test_refusal_is_shown_if_second_start_takes_too_long(tmp_path: Path) -> None:
     server = {"command": sys.executable, "args": ["-S", "-I", str(FOLDER / "rude.py"), "refusing", str(tmp_path)]}
     with pytest.raises(ConnectFailed, match="a cannot be connected: set API_KEY"):
-        async with connect(configured(tmp_path, {"a": server}), store="memory:", timeout=2):
-            pass
+        await connect(configured(tmp_path, {"a": server}), store="memory:", timeout=2)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

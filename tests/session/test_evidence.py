@@ -63,8 +63,7 @@ def transport() -> MemoryTransport:
 
 async def test_app_without_page_records_only_console(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="har, trace need an app in a page; this one is reached by memory"):
-        async with connect("memory:", transport=transport(), evidence=Evidence(trace=True, har=True, console=True)):
-            pass
+        await connect("memory:", transport=transport(), evidence=Evidence(trace=True, har=True, console=True))
     with pytest.raises(UsageError, match="needs a store that keeps files"):
         connect("memory:", transport=transport(), store="none:", evidence=Evidence(console=True))
     choice = Evidence(console="on-failure")
@@ -199,8 +198,7 @@ async def test_timed_out_call_keeps_evidence_and_cancelled_call_does_not(tmp_pat
 async def test_unsupported_evidence_is_rejected_on_open(tmp_path: Path) -> None:
     page = FakePage(video=Error("Executable doesn't exist at /registry/ffmpeg-linux"))
     with pytest.raises(UsageError, match="evidence: video: a video needs Playwright's ffmpeg, which is not here"):
-        async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=Evidence(video=True, har=True)):
-            pass
+        await connect("memory:", transport=InPage(page), store=tmp_path, evidence=Evidence(video=True, har=True))
     assert page.stopped.count("stop_har") == page.stopped.count("har")
 
 
