@@ -48,11 +48,11 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self._clients: dict[str, OAuthClientInformationFull] = {}
         self._codes: dict[str, AuthorizationCode] = {}
 
-    def token(self, key: Any = None, **claims: Any) -> str:
+    def token(self, **claims: Any) -> str:
         """A signed access token; ``None`` leaves a claim out."""
         usual = {"iss": self.issuer, "sub": "carol", "exp": int(time.time()) + 300}
         present = {name: value for name, value in {**usual, **claims}.items() if value is not None}
-        return jwt.encode(present, key or own_key(), algorithm="RS256", headers={"kid": "one"})
+        return jwt.encode(present, own_key(), algorithm="RS256", headers={"kid": "one"})
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self._clients.get(client_id)
