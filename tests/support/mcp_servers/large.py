@@ -105,7 +105,7 @@ def called(identity: object, name: str, arguments: dict) -> object:  # type: ign
             return made(arguments["result"])
         case "take":
             texts = {key: list(strings(value)) for key, value in arguments.items()}
-            heads = {key: [text[:100] for text in values] for key, values in texts.items()}
+            heads = {key: [text[:1000] for text in values] for key, values in texts.items()}
             sums = {key: [digest(text) for text in values] for key, values in texts.items()}
             return {"content": [], "structuredContent": {"heads": heads, "sums": sums}}
         case "risky":
