@@ -47,6 +47,7 @@ FAULTS: list[tuple[str, type[ABPError], str]] = [
     ("deep", ProtocolError, "nested deeper than 64 levels"),
     ("dies", Disconnected, "ended with status 3; it said: Traceback: out of cheese"),
     ("killed", Disconnected, "was ended by SIGKILL"),
+    ("killed_midway", Disconnected, "was ended by SIGKILL"),
 ]
 
 

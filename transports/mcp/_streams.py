@@ -723,12 +723,14 @@ async def _read_stdout(
     on_exit: Callable[[], Awaitable[None]],
 ) -> None:
     """Send the messages that the server writes to ``received``. Other lines are added to ``stderr``."""
+    stdout = process.stdout
+    assert stdout is not None
     reader = MessageReader(max_bytes)
     # The session may close its stream first.
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError), received:
         async with contextlib.aclosing(lines_of(process, max_message_bytes(max_bytes))) as lines:
             async for line in lines:
-                message = await reader.parse(line)
+                message = await reader.parse(line, may_be_cut=stdout.at_eof())
                 if message is not None:
                     await received.send(message)
                 elif isinstance(line, bytes):

@@ -114,9 +114,10 @@ class MessageReader:
         self._max_bytes = max_bytes
         self._has_warned = False
 
-    async def parse(self, line: bytes | MessageEnds) -> SessionMessage | None:
+    async def parse(self, line: bytes | MessageEnds, *, may_be_cut: bool = False) -> SessionMessage | None:
         """Parse a line of a server. An unreadable line becomes an error that answers its request. Return ``None`` if
-        that request is unknown."""
+        that request is unknown, or if the line ``may_be_cut`` off because the server has ended: then the request fails
+        with the connection."""
         if isinstance(line, MessageEnds):
             return self._over_limit(line)
         try:
@@ -126,7 +127,7 @@ class MessageReader:
                 self._has_warned = True
                 problem = _reading_problem(error)
                 logger.warning("left out a line of the server's stdout: %s; more are left out quietly", problem)
-            failure = unreadable_answer(line, error)
+            failure = None if may_be_cut else unreadable_answer(line, error)
             return None if failure is None else SessionMessage(failure)
 
     def _over_limit(self, ends: MessageEnds) -> SessionMessage | None:

@@ -34,6 +34,7 @@ NAMES = [
     "never",
     "dies",
     "killed",
+    "killed_midway",
     "no_result",
     "wrong_shape",
     "deep",
@@ -88,7 +89,9 @@ def call(request: Any) -> None:
         case "dies":
             print("Traceback: out of cheese", file=sys.stderr, flush=True)
             sys.exit(3)
-        case "killed":
+        case "killed" | "killed_midway":
+            if name == "killed_midway":
+                write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"content":[{{"type":"te')
             os.kill(os.getpid(), signal.SIGKILL)
         case "no_result":
             write(json.dumps({"jsonrpc": "2.0", "id": request["id"]}) + "\n")
