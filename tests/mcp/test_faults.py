@@ -82,7 +82,7 @@ async def test_large_messages_are_not_kept_until_the_next_ones(tmp_path: Path) -
 
 
 async def test_failing_reader_or_writer_fails_only_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         monkeypatch.undo()
         raise RuntimeError("a fault of ours")
 
