@@ -36,8 +36,8 @@ SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    #: Users that may use the entry: patterns of names. The name of a user is that of its token (``USER=TOKEN``,
-    #: ``signed:`` and the ``sub``), or ``local`` over stdio. The command line and Python act for the operator.
+    #: Users that may use the entry: patterns of names. A user has the name of its token (``USER=TOKEN``, or ``signed:``
+    #: and the ``sub``), or ``local`` over stdio. The command line and Python act for the operator.
     users: tuple[str, ...] = ("*",)
 
     def is_for(self, user: str | None) -> bool:
@@ -85,8 +85,9 @@ class AppEntry(_Entry):
 
     @property
     def options(self) -> dict[str, object]:
-        others = {"url", "users", "scopes", "max_sessions", "evidence"}
-        options = {key: getattr(self, key) for key in type(self).model_fields if key not in others}
+        """The options for :func:`transports.connect` that the entry sets."""
+        not_for_connect = {"url", "users", "scopes", "max_sessions", "evidence"}
+        options = {key: getattr(self, key) for key in type(self).model_fields if key not in not_for_connect}
         return {key: value for key, value in options.items() if value is not None}
 
 
@@ -130,13 +131,14 @@ class AppTables(BaseModel):
 
     @classmethod
     def parse(cls, tables: Mapping[str, object], file: Path) -> AppTables:
+        """Check the tables of ``file``, and make their paths absolute."""
         try:
             tables_as_written = cls.model_validate({name: tables.get(name, {}) for name in cls.model_fields})
         except ValidationError as error:
             raise _table_error(error, file) from None
 
         for name, entry in tables_as_written.apps.items():
-            # Other settings are shown in messages, or cannot hold a secret.
+            # Only these two settings may hold secrets.
             secrets = placeholders([entry.headers, entry.cdp_url])
             for secret in sorted(secrets - tables_as_written.secrets.keys()):
                 raise UsageError(f"{file}: apps.{name}: no table [secrets.{secret}]")
@@ -154,9 +156,10 @@ def _resolve_paths(folder: Path, entry: E) -> E:
 
 
 def _table_error(error: ValidationError, file: Path) -> UsageError:
+    """Return the error for the first fault of the tables, with the name of its key."""
     faults = error.errors(include_url=False, include_input=False)
 
-    # An unknown key comes before a missing one, which may be this one misspelt.
+    # Report an unknown key before a missing key: the unknown one may be the missing one, misspelt.
     for fault in faults:
         if fault["type"] != "extra_forbidden":
             continue
@@ -173,7 +176,7 @@ def _table_error(error: ValidationError, file: Path) -> UsageError:
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
-    """Word an error; ``setting`` returns the user's name of the field, if the error concerns just one."""
+    """Return the error for the first fault of a model's values; ``setting`` returns the user's name of a field."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = setting(str(first["loc"][0])) if first["loc"] else "the settings"
     return UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}")
@@ -206,7 +209,7 @@ class RetentionFields(BaseModel):
             raise ValueError(f"{value!r} is not a time; use 90s, 30m, 1h, 7d, or none for no limit")
         return seconds
 
-    @field_validator(  # before _read_duration: pydantic calls the last one first
+    @field_validator(  # runs before _read_duration: pydantic begins with the validator that is defined last
         "ttl_seconds",
         "max_artifact_bytes",
         "max_session_bytes",

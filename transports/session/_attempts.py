@@ -54,7 +54,9 @@ class Attempts:
         self._cancellations: set[asyncio.Task[None]] = set()
 
     async def send(self, call: Call) -> tuple[Message, object]:
-        """Send a call, and again while that may help. Its timeout covers all attempts and the pauses between them."""
+        """Send a call, and send it again after errors that may pass. Return the reply and its data.
+
+        The timeout of the call covers all attempts and the pauses between them."""
         if self._trace_params:
             _annotate_params(call.params, call.content)
 
@@ -98,10 +100,10 @@ class Attempts:
 
     async def _send_once(self, call: Call, attempt_id: str, deadline: float) -> Message:
         """Make one attempt. After a timeout or a cancellation, ``capabilities/cancel`` is sent in the background."""
-        seconds = _seconds_left(deadline)
+        seconds_left = _seconds_left(deadline)
         options: dict[str, object] = {"progressToken": attempt_id, "callId": attempt_id}
-        if math.isfinite(seconds):  # JSON has no infinity: without the option there is no limit
-            options["timeout"] = math.ceil(seconds * 1000)
+        if math.isfinite(seconds_left):  # JSON has no infinity: without the option, the app sets no limit
+            options["timeout"] = math.ceil(seconds_left * 1000)
         kept_calls = server_calls.get()
         message = Message(
             "capabilities/call",
@@ -113,13 +115,14 @@ class Attempts:
 
         self._events.begin_attempt(attempt_id, call)
         try:
-            sending = self._transport.request(message, timeout=seconds)
+            sending = self._transport.request(message, timeout=seconds_left)
             reply = await traced(sending, "abp.request", {"abp.transport": self._transport.name}, "client")
         except CallTimeout as error:
             await self._cancel_in_app(attempt_id, "timeout")
             if error.waited is None:
                 raise
-            raise no_answer("", call.timeout) from None  # it names the whole timeout, not the share of this attempt
+            # The message names the timeout of the whole call, not the rest that this attempt had.
+            raise no_answer("", call.timeout) from None
         except asyncio.CancelledError:
             await self._cancel_in_app(attempt_id, "cancelled by the client")
             raise
@@ -130,8 +133,9 @@ class Attempts:
         return reply
 
     def _retry_delay(self, error: ABPError, attempt: int, repeats: Repeats) -> float | None:
-        """Return ``None`` if the call must not be sent again. After a lost connection it is sent again if it is
-        idempotent, or was not sent at all (``sent`` is false)."""
+        """Return after how many seconds the call is sent again, or ``None`` if it must not be.
+
+        After a lost connection, a call is sent again if it is idempotent, or was not sent at all."""
         idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
             may_repeat = idempotent or error.sent is False
@@ -153,13 +157,14 @@ class Attempts:
         return backoff_delay(attempt)
 
     async def _initialize_once(self, known_handshakes: int, deadline: float) -> None:
-        """Repeat the handshake, unless another call has repeated it since there were ``known_handshakes``."""
+        """Repeat the handshake, unless another call has done so: then there are more than ``known_handshakes``."""
         async with self._initializing:
             if self._handshakes == known_handshakes:
                 await self._handshake.initialize(_seconds_left(deadline))
                 self._handshakes += 1
 
     async def _wait_until_ready(self, call: Call, deadline: float) -> None:
+        """Wait until the app can take a call: for cancellations of earlier calls in a page, and for the connection."""
         if self._cancellations and self._transport.features.page:
             # A page that does not answer a cancellation hangs and is replaced: send nothing until that is known.
             await asyncio.wait(self._cancellations, timeout=min(_seconds_left(deadline), MAX_DELAY))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..protocol._payloads import Progress
 
 OnProgress: TypeAlias = Callable[["Progress"], object]
-#: Retry policy of a call: never once it was sent; only if it cannot have run; even if it may have run.
+#: Whether a call that was sent may be sent again: never; only if it cannot have run; even if it may have run.
 Repeats: TypeAlias = Literal["never", "not run", "idempotent"]
 
 
@@ -32,9 +32,9 @@ class Call:
     """One call of a capability, or of a page tool such as ``screenshot``.
 
     ``timeout`` in seconds is for the app's answer. ``params`` are JSON values and the ``content`` among them.
-    ``output_schema`` is the capability's, ``started`` of :func:`time.perf_counter`. ``refused`` are reasons why answers
-    of the elicitation handler were refused during the call, ``unanswered`` is the note on a question that was declined
-    for lack of a handler.
+    ``output_schema`` is the capability's, ``started`` is a time of :func:`time.perf_counter`. ``refused`` are reasons
+    why answers of the elicitation handler were refused during the call, ``unanswered`` is the note on a question that
+    was declined for lack of a handler.
     """
 
     id: str
@@ -68,12 +68,13 @@ class Call:
         self.error = error
 
 
+#: The list of :func:`keeping_server_calls` in whose block the code runs.
 server_calls: ContextVar[list[ServerCall] | None] = ContextVar("server_calls", default=None)
 
 
 @contextlib.contextmanager
 def keeping_server_calls() -> Iterator[list[ServerCall]]:
-    """Collect the calls of MCP servers' tools that begin in this block, as the views of the tools are shown them."""
+    """Collect the calls of MCP servers' tools that begin in this block, in the form that the tools' views get."""
     calls: list[ServerCall] = []
     token = server_calls.set(calls)
     try:
@@ -177,5 +178,5 @@ class CallHandle:
 
 
 def timeout_seconds(timeout: float | None, default: float) -> float:
-    """The result and ``timeout`` are in seconds, ``default`` is in **milliseconds**. ``math.inf`` is no limit."""
+    """Return a timeout in seconds: ``timeout`` (seconds) or, if it is ``None``, ``default`` (**milliseconds**)."""
     return default / 1000 if timeout is None else checked_timeout(timeout)

@@ -57,6 +57,7 @@ class EventLog:
         """Do nothing: no reader waits for these events."""
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
+        """Stop collecting. Return the log as a file if ``keep`` contains ``console``."""
         await asyncio.sleep(0)  # for events that arrived in this turn of the loop
         if self in self._streams.open:
             self._streams.open.remove(self)
@@ -121,6 +122,7 @@ class EvidenceOfCalls:
         # Mask the values that this user was given (for the operator: all). Masking others would reveal them as secrets.
         self._known = known_to(store.scope.holder)
         self._page: PageEvidence | None = None
+        #: Tasks that end the recordings of cancelled calls.
         self._ending: set[asyncio.Task[None]] = set()
 
         self._store = store
@@ -138,6 +140,7 @@ class EvidenceOfCalls:
                 )
 
     async def __aenter__(self) -> Self:
+        """Check that every chosen kind of evidence can be recorded."""
         kinds = self._evidence.kinds()
         source = page_of(self._transport)
         if source is None:
@@ -154,7 +157,7 @@ class EvidenceOfCalls:
         except OSError as error:
             raise UsageError(f"evidence: nothing can be recorded: {first_line(error)}") from error
 
-        # Record nothing for a moment: a browser that cannot record must be known before the first call.
+        # Begin and end a recording now, so that a browser that cannot record is noticed before the first call.
         trial = await self._page.begin(kinds, "trial", {})
         await trial.end(())
         trial.discard()
@@ -185,7 +188,7 @@ class EvidenceOfCalls:
 
             files, notes = await self._store_evidence(recording, call, failed=False)
         except ABPError:
-            raise  # its evidence is stored
+            raise  # with its evidence, which is stored
         except BaseException:
             # A cancelled caller must not wait for the recording to end.
             spawn(self._drop_recording(beginning), self._ending)
@@ -207,7 +210,8 @@ class EvidenceOfCalls:
     async def _store_evidence(
         self, recording: CallEvidence | EventLog, call: Call, *, failed: bool
     ) -> tuple[Mapping[str, ArtifactRef], list[str]]:
-        """Return the stored files by kind, and a note on each problem: evidence never makes a call fail."""
+        """End a recording and store its files. Return them by kind, and a note on each problem: evidence never makes a
+        call fail."""
         files: dict[str, ArtifactRef] = {}
         try:
             for file in await recording.end(self._evidence.kinds(failed=failed)):

@@ -195,7 +195,7 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
 async def _discover_cleaned(
     discover: Callable[[], Awaitable[Discovery]], clean: Callable[[ABPError], object]
 ) -> Discovery:
-    """Discover the manifest, and clean the reason if there is none: it becomes a warning of the session."""
+    """Discover the manifest. Clean the reason why an app has none, since it becomes a warning of the session."""
     discovery = await discover()
     if discovery.reason is not None:
         clean(discovery.reason)
@@ -205,7 +205,7 @@ async def _discover_cleaned(
 def _make_transport(
     target: str, options: Mapping[str, Any], settings: Settings, sampling: bool, resolved: Mapping[str, object]
 ) -> Transport:
-    """Make a transport. ``resolved`` replaces options that hold secrets. With ``sampling`` questions are handled."""
+    """Make a transport. ``resolved`` replaces options that hold secrets; ``sampling``: questions have a handler."""
     transport = options.get("transport", "auto")
     session_options = ("transport", "headless", "timeout")
     request_options: dict[str, object] = {}
@@ -270,6 +270,7 @@ def _guard_for(
 
 
 def _guarded_transport(guard: Guard, make: MakeTransport, app: NamedApp | None) -> Transport:
+    """Make a transport behind ``guard``. Errors here come from the app's settings, so they are masked as such."""
     try:
         if app is not None:
             app.require_state()

@@ -134,8 +134,10 @@ class Handshake:
         self.capabilities = await in_thread_if(is_large, read_capabilities)
 
     def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
-        """Warnings about the capability itself are returned once in a session; parameters that the schema does not
-        name, each time. Files and buffers in ``content`` fit any schema, as do names of secrets."""
+        """Check parameters against the schema of their capability, and return warnings: those about the capability once
+        in a session, those about parameters that the schema does not name each time.
+
+        Files and buffers in ``content`` fit any schema, as do names of secrets."""
         if not (capability.input_schema or capability.deprecated or capability.experimental):
             return []
 
@@ -182,7 +184,7 @@ class Connection:
         #: Why the last attempt to restore it failed; empty if none has.
         self.obstacle = ""
         self._losses = 0
-        # Changes that arrive while a list is read. More drop the oldest; the next list has them.
+        # Changes that arrive while a list is read. Dropping the oldest loses nothing: the next list contains them.
         self._changes: deque[object] = deque(maxlen=1000)
         self._refreshing = False
         self._refreshed = asyncio.Event()
@@ -191,10 +193,10 @@ class Connection:
         self._resubscribe = resubscribe
         self._emit = emit
 
-    async def wait_until_ready(self, seconds: float, timeout: float) -> None:
-        """Wait for the ``seconds`` that are left of the ``timeout`` of a call. Raises ``Disconnected``."""
+    async def wait_until_ready(self, seconds_left: float, timeout: float) -> None:
+        """Wait until the connection is ready, for the rest of the ``timeout`` of a call. Raises ``Disconnected``."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds_left):
                 await self.ready.wait()
         except TimeoutError:
             lost = self.reason.partition("; ")[0] or "the connection was lost"  # without its advice
@@ -242,8 +244,9 @@ class Connection:
         await self._emit_difference(previous)
 
     async def on_capabilities_changed(self, change: object) -> None:
-        """Apply a change. Those that arrive while a list is read wait for the next, so a flood costs a few lists."""
-        # An empty change only requests a new list; one request is enough.
+        """Apply a change of the capabilities. Changes that arrive while a list is read are applied together with the
+        next list, so that a flood of changes costs only a few lists."""
+        # An empty change only asks for a new list, which any waiting change does, too.
         if change or not self._changes:
             self._changes.append(change)
         if self._refreshing:

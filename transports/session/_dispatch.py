@@ -216,8 +216,8 @@ async def invoke(callback: Callable[..., object], value: object) -> object:
 
 
 async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Use a daemon thread, unlike :func:`asyncio.to_thread`. The function may wait for a person, or for ever; it must
-    not occupy a worker that the artifact store needs, nor keep the program from ending."""
+    """Run a function of the user in a daemon thread of its own. It may wait for a person, or for ever: in a thread of
+    :func:`asyncio.to_thread`, it would take a worker from the artifact store, and keep the program from ending."""
     call = partial(contextvars.copy_context().run, function, *args, **kwargs)
     future: Future[tuple[T | None, BaseException | None]] = Future()
     # Cancelling the task that waits must not cancel this future.
@@ -259,7 +259,9 @@ class Questions:
         self._waiting = 0
 
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Ask the handler, which declines by raising. An answer that does not fit is an error for app and caller."""
+        """Return the answer of the handler, which may decline by raising, or the default without a handler.
+
+        An answer that does not fit the question is an error for the app and for the caller."""
         if self._handler is None:
             answer = default_answer(request)
             if answer.get("success") is not True:
@@ -296,7 +298,8 @@ class Questions:
             self._waiting -= 1
 
     async def _run_handler(self, handler: OnElicitation, request: ElicitationRequest) -> object:
-        """Run the handler in its slot. The thread of a plain function releases it, perhaps long after the timeout."""
+        """Run the handler, and release its slot. A plain function holds the slot until its thread ends, perhaps long
+        after the timeout."""
         if inspect.iscoroutinefunction(handler):
             try:
                 return await invoke(handler, request)
@@ -317,9 +320,9 @@ class Questions:
 
 
 class DownloadProgress:
-    """Downloads of one call as progress of the call (docs/protocol.md 10.6). ``status`` is the place of the file in the
-    answer; ``progress`` and ``total`` count bytes. ``report`` is called at most ten times a second for each file, and
-    at its beginning and its end. Never raises."""
+    """Callback that reports the downloads of one call as its progress (docs/protocol.md 10.6). ``status`` is the place
+    of the file in the answer; ``progress`` and ``total`` count bytes. ``report`` is called at the beginning and the end
+    of each file, and at most ten times a second between them. Never raises."""
 
     def __init__(self, report: Callable[[Progress], None], call: str) -> None:
         self._report = report
@@ -331,7 +334,8 @@ class DownloadProgress:
         now = time.monotonic()
         is_new_file = place != self._place
         is_complete = received == expected
-        if not is_new_file and not is_complete and now - self._last_report < 0.1:
+        min_interval = 0.1
+        if not is_new_file and not is_complete and now - self._last_report < min_interval:
             return
 
         self._place = place
@@ -416,12 +420,12 @@ class EventDispatcher:
         self._attempts[attempt] = call
 
     def end_attempt(self, attempt: str) -> None:
-        """Forget an attempt; its later progress belongs to no call."""
+        """Forget an attempt, so that progress which arrives later belongs to no call."""
         del self._attempts[attempt]
         self._ended.append(attempt)
 
     def has_open_question(self, call: str) -> bool:
-        """Return whether a question of the app waits for its answer, and ``call`` is the latest running call."""
+        """Return whether the app waits for the answer to a question, and ``call`` is the latest running call."""
         if not self._open_questions or not self._attempts:
             return False
         latest = next(reversed(self._attempts.values()))
@@ -435,7 +439,7 @@ class EventDispatcher:
         return next(iter(calls.values()))
 
     def _note_refused(self, reason: str) -> bool:
-        """Note why an answer was refused with the call it belongs to. Return whether there is such a call."""
+        """Add the reason why an answer was refused to the call that it belongs to. Return whether a call took it."""
         call = self._lone_call()
         if call is None or len(call.refused) == LIMITS.refused:
             return False
@@ -541,11 +545,11 @@ class EventDispatcher:
         attempt = progress.operation_id
         call = self._attempts.get(attempt)
         if len(self._attempts) == 1 and attempt not in self._ended:
-            # Many apps leave operationId out or invent one: with one attempt under way, the progress is its own.
+            # Many apps leave operationId out or invent one: the progress must belong to the only attempt under way.
             (call,) = self._attempts.values()
 
         if call is None:
-            # The app must not name a call itself.
+            # Without a call, an id that the app itself put there must not pass for one.
             self._deliver_progress(progress.model_copy(update={"call": ""}), None)
         else:
             self._deliver_progress(progress.model_copy(update={"call": call.id}), call.on_progress)

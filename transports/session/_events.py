@@ -170,7 +170,7 @@ class EventStream:
 
     def add(self, event: Event) -> None:
         if len(self._queue) == MAX_EVENTS_BEHIND and not self._losing:
-            self._losing = True  # one warning until the listener has caught up, not one for each event
+            self._losing = True  # until the listener has caught up: not every event causes a warning
             logger.warning("a listener is %d events behind and loses the oldest; read them faster", MAX_EVENTS_BEHIND)
         self._queue.append(event)
         self.wake()

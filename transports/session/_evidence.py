@@ -106,8 +106,10 @@ class GeneralEvidence:
 
 
 def evidence_for(chosen_here: Evidence | GeneralEvidence | None, entry: str, target: str) -> Evidence | None:
-    """Choose evidence. A choice for this session alone is unchanged, so that opening raises if the app cannot give it.
-    Any other, such as the ``entry`` of the app in the settings file, is reduced to the kinds that it can give."""
+    """Return the evidence to keep in a session with ``target``; ``entry`` is the choice of the settings file.
+
+    A choice for this session alone is returned unchanged, so that opening raises if the app cannot give it. Any other
+    choice is reduced to the kinds that the app can give."""
     if isinstance(chosen_here, Evidence):
         return chosen_here
     if entry:

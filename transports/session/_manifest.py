@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #: Capabilities read from a manifest (docs/protocol.md 7.2); the rest is left out with a warning.
 MAX_CAPABILITIES = 1000
 _MAX_LISTED = 5  # warnings of one kind, and names in one warning; the rest is only counted
-_MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
+_VERSION = re.compile(r"\s*v?(?P<major>[0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
 
 _M = TypeVar("_M", bound="BaseModel")
 
@@ -102,14 +102,14 @@ def _parse_part(model: type[_M], value: object, what: str, warnings: list[str]) 
 
 
 def _version_warnings(version: str) -> list[str]:
-    theirs = _MAJOR.fullmatch(version)
-    ours = _MAJOR.fullmatch(PROTOCOL_VERSION)
+    theirs = _VERSION.fullmatch(version)
+    ours = _VERSION.fullmatch(PROTOCOL_VERSION)
     display_version = plain_line(version, 40)
     if theirs is None and display_version:
         return [f"the manifest's ABP version {display_version!r} cannot be read"]
     if theirs is None:
         return ["the manifest names no ABP version"]
-    if ours is not None and int(theirs[1]) > int(ours[1]):
+    if ours is not None and int(theirs["major"]) > int(ours["major"]):
         return [f"the manifest is for ABP {display_version}, newer than {PROTOCOL_VERSION}; parts of it may not work"]
     return []
 
@@ -202,7 +202,9 @@ class PageHead:
 
 
 def _find_charset(start: bytes, declared: str | None) -> str | None:
-    """Return ``None`` while more bytes are needed to decide. In this order: byte order mark, header, UTF-8."""
+    """Return the encoding of a page: that of its byte order mark, else of the header (``declared``), else UTF-8.
+
+    ``None`` means that more bytes are needed to decide."""
     for bom, name in _BOMS.items():
         if start.startswith(bom):
             return name
@@ -213,7 +215,7 @@ def _find_charset(start: bytes, declared: str | None) -> str | None:
 
 
 def _codec_name(label: str) -> str | None:
-    """Return Python's name of the encoding that browsers use for a label; ``None`` for an unknown label."""
+    """Return Python's name of the encoding that browsers use for a label, or ``None`` for an unknown label."""
     label = label.strip().lower()
     if not _ENCODING_LABEL.fullmatch(label):
         return None
@@ -332,7 +334,7 @@ class ManifestCache:
             return cached
 
     def is_fresh(self, cached: CachedResponse) -> bool:
-        # a time before it was stored means that the clock was set back since: then its age is unknown
+        # Before `fresh_from` means that the clock was set back since: then the age of the response is unknown.
         return cached.fresh_from <= self.clock() < cached.fresh_until
 
     def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], requested_at: float) -> None:
@@ -363,7 +365,8 @@ class ManifestCache:
 
 
 def _lifetime(headers: CIMultiDict[str]) -> float | None:
-    """Return seconds (RFC 9111 §4.2.1); ``None`` if it may not be stored, 0 if it must always be revalidated."""
+    """Return for how many seconds a response is fresh (RFC 9111 §4.2.1): 0 if it must be revalidated before each use,
+    ``None`` if it must not be stored."""
     directives: dict[str, str] = {}
     for name, value in _DIRECTIVE.findall(",".join(headers.getall("Cache-Control", []))):
         directives.setdefault(name.lower(), value.strip('"'))
@@ -492,6 +495,7 @@ async def _read_head(page: RedirectedGet) -> tuple[PageHead, int]:
 
 
 def _manifest_target(page: RedirectedGet, head: PageHead, size: int) -> Target:
+    """Return the address of the manifest that a page links to. ``size`` bytes of the page were searched."""
     if head.href is None:
         raise page.error(
             f'{page.label} has no <link rel="abp-manifest" href="…"> in its head ({size} bytes); '
@@ -513,6 +517,7 @@ def _manifest_target(page: RedirectedGet, head: PageHead, size: int) -> Target:
 
 
 async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> tuple[bytes, Mapping[str, str]]:
+    """Return the body and the headers of a manifest, from the cache if they are fresh there. Follows redirects."""
     while True:
         url = manifest.target.url
         # A manifest for one user must not be served to another.

@@ -65,7 +65,7 @@ def _spellings_of(target: str) -> Iterator[str]:
             parts = urlsplit(target)
             host = parts.hostname or ""
             yield from (parts.netloc, parts.netloc.rpartition("@")[2])
-            if len(host) > 3:  # a shorter one is part of too many words
+            if len(host) > 3:  # a shorter name of a host is part of too many words
                 yield host
 
 
@@ -94,14 +94,16 @@ def shares_browser(
 
 
 def app_entries(file: ConfigFile) -> Mapping[str, AppEntry]:
-    """Return an empty mapping if the file is not trusted."""
+    """Return the apps of a settings file by name; none if the file is not trusted."""
     tables = _trusted_tables(file)
     return tables.apps if tables else {}
 
 
 def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None:
-    """Return ``None`` if the target is not a name, and if the file has no apps for this user (``None``: the operator).
-    An app of another user is reported as an unknown name, so that its existence is not revealed."""
+    """Return the app of the settings file that ``target`` names, for this user (``None``: the operator).
+
+    ``None`` means that the target is not a name, or that the file has no apps for this user. An app of another user is
+    reported as an unknown name, so that its existence is not revealed."""
     if not is_app_name(target):
         return None
     if not file.trusted and target in file.table("apps"):

@@ -53,15 +53,16 @@ class ResourceCache:
         is_valid = time.monotonic() < expires
         for ref in result.artifacts.values():
             is_valid = is_valid and await self._store.exists(ref.id)
-        # A change that was reported meanwhile has removed it.
+        # A change that was reported during these checks has removed the result from the cache.
         if not is_valid or self._results.get(uri) is not cached:
             return None
         self._results.move_to_end(uri)
         return result
 
     def put(self, uri: str, result: Result, *, ttl: object, changes: int) -> None:
-        """``ttl`` is in seconds (MCP 2026-07-28); without a number, a result is valid until the resource changes.
-        ``changes`` is the value of :attr:`changes` before the reading began."""
+        """Cache a result, unless a change was reported since ``changes``, the count before the reading began.
+
+        ``ttl`` is in seconds (MCP 2026-07-28); without a number, a result is valid until the resource changes."""
         self._results.pop(uri, None)
         seconds = float(ttl) if isinstance(ttl, int | float) else math.inf
         if seconds > 0 and changes == self.changes:
@@ -237,12 +238,12 @@ class Resources:
         return frozenset(uri for uri, subscribers in self._subscribers.items() if subscriber in subscribers)
 
     async def subscribe_for(self, subscriber: object, uri: str, timeout: float | None = None) -> None:
-        """Subscribe as one of several, who get all the same events."""
+        """Subscribe for one of several subscribers, which all get the same events."""
         await self._request("resources/subscribe", {"uri": uri}, timeout)
         self._subscribers.setdefault(uri, set()).add(subscriber)
 
     async def unsubscribe_for(self, subscriber: object, uri: str, timeout: float | None = None) -> None:
-        """End the subscription of one of several. The server learns of the last one only."""
+        """End the subscription of one of several subscribers. The server learns only when the last one leaves."""
         subscribers = self._subscribers.get(uri, set())
         subscribers.discard(subscriber)
         if subscribers:
@@ -253,7 +254,7 @@ class Resources:
     # --- for the session ----------------------------------------------------------------------------------------------
 
     def with_generated(self, capabilities: Capabilities) -> Capabilities:
-        """Return the app's capabilities and the generated ones, each unless the app has a tool of the same name."""
+        """Return the app's capabilities, and the generated ones whose names no tool of the app has."""
         if not self.available:
             self.names = frozenset()
             return capabilities
@@ -307,7 +308,8 @@ class Resources:
     async def _read_link(
         self, block: Mapping[str, Any], call: Call, deadline: float
     ) -> tuple[dict[str, object], Mapping[str, ArtifactRef], str]:
-        """Return the block of a link, with its contents if it is small; their files, and what was done."""
+        """Read the resource of a link if it is small. Return the new block of the link, the files of the contents by
+        their places, and a note on what was done, which is empty if nothing was read."""
         small_link = self._small_link(block)
         if small_link is None:
             unread: dict[str, object] = {**block, "fetched": False}
@@ -332,6 +334,7 @@ class Resources:
         return new_block, files, f"{size:,} bytes, read at once"
 
     def _small_link(self, block: Mapping[str, Any]) -> tuple[str, int] | None:
+        """Return the address and the size of a linked resource that is to be read at once; ``None`` for any other."""
         uri = block.get("uri")
         size = block.get("size")
         if not self.available or not isinstance(uri, str) or not isinstance(size, int):
@@ -367,12 +370,14 @@ class Resources:
     async def _list_page(
         self, capability: str, cursor: str | None, timeout: float | None
     ) -> tuple[Sequence[object], str | None]:
+        """Return the entries of one page of a list, and the cursor of the next page, if there is one."""
         method, key = _LISTS[capability]
         try:
             page = await self._request(method, {"cursor": cursor}, timeout)
         except CapabilityError as error:
             method_not_found = -32601  # JSON-RPC 2.0 §5.1
-            if error.details.get("code") == method_not_found:  # many servers have one kind and not the other
+            if error.details.get("code") == method_not_found:
+                # Many servers have resources without templates, or templates without resources.
                 return [], None
             raise
         return items_of(page.get(key)), page.get("nextCursor")
@@ -380,31 +385,31 @@ class Resources:
     async def _fetch_all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
         if not self.available:
             return ()
-        seconds = self._timeout_or_default(timeout)
+        timeout = self._timeout_or_default(timeout)
         try:
-            async with asyncio.timeout(seconds):
-                return await self._fetch_pages(model, capability, seconds)
+            async with asyncio.timeout(timeout):
+                return await self._fetch_pages(model, capability, timeout)
         except TimeoutError:
-            raise no_answer(capability, seconds) from None
+            raise no_answer(capability, timeout) from None
 
     async def _fetch_pages(self, model: type[_T], capability: str, timeout: float) -> tuple[_T, ...]:
         entries: list[_T] = []
         cursor: str | None = None
         # The list of a faulty server may never end.
-        max_pages, remaining = 1000, 100_000
+        max_pages, entries_left = 1000, 100_000
         for _ in range(max_pages):
             items, cursor = await self._list_page(capability, cursor, timeout)
-            entries += await in_thread(_parse_entries, model, items[:remaining])
-            remaining -= len(items)
-            if cursor is None and remaining >= 0:
+            entries += await in_thread(_parse_entries, model, items[:entries_left])
+            entries_left -= len(items)
+            if cursor is None and entries_left >= 0:
                 return tuple(entries)
-            if remaining <= 0:
+            if entries_left <= 0:
                 break
         logger.warning("the app lists too many resources; all after the first %s are left out", f"{len(entries):,}")
         return tuple(entries)
 
     def _prepare_content(self, item: object, size: int | None) -> object:
-        """Give a blob its announced ``size`` in bytes, if there is one, and make a file of a long text."""
+        """Make binary data of a blob, with its announced ``size`` in bytes, and a file of a long text."""
         if not isinstance(item, dict):
             return item
 

@@ -44,7 +44,8 @@ class Results:
         transport.use_store(store)
 
     def policy_for(self, server: str) -> RoutingPolicy:
-        """Return the routing policy. If it depends on settings, it is from now on that for an app of this name."""
+        """Return the routing policy for the app called ``server``, and use it from now on. Only a policy that depends
+        on settings differs between apps."""
         if isinstance(self._config, RoutingConfig):
             self._use_policy(self._config.policy(server, presets=self._transport.features.presets))
         return self.policy
@@ -70,20 +71,20 @@ class Results:
             store,
             policy=policy,
             fetcher=self._fetcher,
-            # Looked up late: the session sets it after __init__.
+            # A lambda, because the session sets the attribute after __init__.
             on_event=lambda event: self.on_event(event),
             durability=self._settings.durability,
         )
 
     async def apply_inline_policy(self, result: Result) -> Result:
-        """Without ``inline_data``, leave the data of a result in files alone. What the session itself does with
-        results, such as reading links, needs the data, so this comes last."""
+        """Leave the data of a result in its files only, if the policy has no ``inline_data``. This is the last step:
+        what the session itself does with a result, such as reading links, needs the data."""
         if self.policy.inline_data:
             return result
         return await in_thread(result.by_reference)
 
     async def from_data(self, data: object, call: Call, **options: Any) -> Result:
-        """Store ``data`` as the result of a call. ``options`` are further ones of :meth:`.Router.route`."""
+        """Store ``data`` as the result of a call. ``options`` are further arguments of :meth:`.Router.route`."""
         result = await self._router_of(call).route(
             data,
             capability=call.capability,
@@ -92,7 +93,7 @@ class Results:
             started=call.started,
             **options,
         )
-        # Only a later file of the same result can have evicted one.
+        # A file can only have been evicted by a later file of the same result.
         if not self.store.retention or len(result.artifacts) <= 1:
             return result
         return await self.with_evictions(result)

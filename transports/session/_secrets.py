@@ -56,7 +56,7 @@ _MAX_BYTES = 64 * 1024
 class Secrets:
     """Secrets of one session, which belongs to ``user`` (``None``: the operator).
 
-    True if the settings file has any secrets, also if none is for this user."""
+    In a condition, it is true if the settings file has any secrets, even if this user may use none of them."""
 
     def __init__(self, entries: Mapping[str, SecretEntry], user: str | None = None) -> None:
         self.user = user
@@ -77,7 +77,7 @@ class Secrets:
         return {name: await _read_secret(name, self._entries[name], self.user) for name in names}
 
     def origins(self, names: Iterable[str], url: str | None) -> frozenset[str]:
-        """Return those that may receive all of these secrets. Raises as :meth:`values`, but reads no value."""
+        """Return the origins that may receive all of these secrets. Raises as :meth:`values`, but reads no value."""
         origin = origin_of(url)
         allowed_sets: list[frozenset[str]] = []
         for name in sorted(names):
@@ -90,9 +90,9 @@ class Secrets:
         return frozenset.intersection(*allowed_sets) if allowed_sets else frozenset()
 
     async def mask_values_for(self, url: str | None) -> None:
-        """Mask the values of this user that are bound to the origin of ``url``: the app may show one that an earlier
-        session sent. Values of other users alone are not masked: a user could confirm a guess through any app that
-        repeats text. Commands are not run, and unreadable values are skipped."""
+        """Mask the values of this user that are bound to the origin of ``url``: the app may show a value that an
+        earlier session sent. Values that only other users have are not masked: a user could confirm a guess through any
+        app that repeats text. Commands are not run, and unreadable values are skipped."""
         origin = origin_of(url)
         for name, entry in self._entries.items():
             if origin in entry.origins and entry.command is None and entry.is_for(self.user):
@@ -128,7 +128,7 @@ async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
 
 
 def _read_secret_file(name: str, file: Path) -> str:
-    """Return the text of a file, at most one byte longer than a secret may be. Only the log says why it is not read."""
+    """Return the text of a file, cut one byte after the size limit. Only the log says why a file cannot be read."""
     try:
         with open_regular(file) as stream:
             return stream.read(_MAX_BYTES + 1).decode("utf-8-sig")
@@ -153,8 +153,8 @@ async def _run_secret_command(name: str, command: tuple[str, ...]) -> str:
 
 
 async def _run_command(command: tuple[str, ...]) -> tuple[int, bytes]:
-    """Return the exit status and the output of a command, cut after :data:`_MAX_BYTES` and one byte more. What the
-    command has started may live on and hold its stdout; a command that is too slow is ended with all of it."""
+    """Return the exit status and the output of a command, cut one byte after :data:`_MAX_BYTES`. Processes that the
+    command started may live on and hold its stdout, but those of a command that takes too long end with it."""
     from ..mcp._stdio import end_stdout  # late, as is psutil: few settings have a command
     from ..playwright._process import kill, process_tree
 
@@ -169,11 +169,12 @@ async def _run_command(command: tuple[str, ...]) -> tuple[int, bytes]:
     assert process.stdout is not None
     ending = start_task(end_stdout(process, process.stdout))
     output = b""
+    timeout = 30.0
     try:
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(timeout):
             while chunk := await process.stdout.read(_MAX_BYTES):
                 output = (output + chunk)[: _MAX_BYTES + 1]
-            # Not if it has ended: wait() would also wait for others that hold its stdout.
+            # After the command has ended, wait() would still wait for other processes that hold its stdout.
             if process.returncode is None:
                 await process.wait()
         return cast(int, process.returncode), output
@@ -227,7 +228,7 @@ class Guard:
         return error
 
     def without_reason(self, message: Message) -> Message:
-        """Return an event of the transport; one about the connection without its reason, if that must be hidden."""
+        """Return an event of the transport. From an event about the connection, remove a reason that must be hidden."""
         is_about_connection = message.type.startswith("connection/")
         if not is_about_connection or self.name is None or not self.hidden:
             return message
@@ -266,8 +267,9 @@ _USER_MESSAGES: Sequence[tuple[type[ABPError], str]] = (
 
 
 def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str | None:
-    """Return what a user gets instead of the error's own message. ``None`` keeps that: it reveals nothing of how the
-    app is reached. ``settings`` is true while the app's settings are used: a mistake in them is the operator's."""
+    """Return the message that a user gets in place of the error's, or ``None`` if the error's message reveals nothing
+    of how the app is reached. ``settings`` is true while the app's settings are used: mistakes there are the
+    operator's."""
     if isinstance(error, NotAbpApp) and error.code == "PERMISSION_REQUIRED":
         return f"{name} asks to sign in: the operator does that with `abp login {name}`"
     if isinstance(error, CallTimeout) and error.message.startswith("no answer"):
@@ -282,14 +284,14 @@ def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str 
 
 
 class Guarded(WrappedTransport):
-    """Guarded transport. Cookies are passed on unchanged: they are sent, and never shown. A view is not the session's
-    user: names of secrets in what it asks are sent as they stand."""
+    """Guarded transport. Cookies are passed on unchanged: they are sent, and never shown. A view does not act for the
+    session's user: names of secrets in its requests are not replaced by values."""
 
     def __init__(self, wrapped: Transport, guard: Guard) -> None:
         super().__init__(wrapped)
         self._guard = guard
         self._store: ArtifactStore
-        self._counted = False
+        self._is_counted = False
 
     def use_store(self, store: ArtifactStore) -> None:
         self._store = store
@@ -311,7 +313,7 @@ class Guarded(WrappedTransport):
             message = f"{guard.name} has {guard.max_sessions} sessions, which is its limit; try again later"
             raise UsageError(message, code="LIMIT_REACHED", retryable=True)
         _open_sessions[guard.name] += 1
-        self._counted = True
+        self._is_counted = True
 
     async def _resolve_settings(self) -> None:
         """Replace the wrapped transport by one whose settings have the values of their secrets, if there are any."""
@@ -331,20 +333,21 @@ class Guarded(WrappedTransport):
         self.use_store(self._store)
 
     async def aclose(self) -> None:
-        if self._counted:
-            self._counted = False
+        if self._is_counted:
+            self._is_counted = False
             assert self._guard.name is not None
             _open_sessions[self._guard.name] -= 1
         await super().aclose()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """A :class:`~transports.errors.UsageError` for a secret that cannot be used means that nothing was sent."""
+        """Send a request with the values of its secrets, and mask the reply. If a secret cannot be used, send nothing
+        and raise :class:`~transports.errors.UsageError`."""
         with self._cleaning_errors():
             reply = await super().request(await self._resolve_secrets(message), timeout=timeout)
         return await self._mask_message(reply)
 
     async def notify(self, message: Message) -> None:
-        """Send a message with the values of its secrets; an answer with a secret that cannot be used declines."""
+        """Send a message with the values of its secrets. If a secret in an answer cannot be used, decline instead."""
         try:
             message = await self._resolve_secrets(message)
         except UsageError as error:
@@ -362,7 +365,7 @@ class Guarded(WrappedTransport):
             await super().save(handle, path, timeout=timeout)
 
     async def _resolve_secrets(self, message: Message) -> Message:
-        """Fill in the secrets. The result must be sent at once, before its receiver can change."""
+        """Return a message with the values of its secrets. It must be sent at once, before its receiver can change."""
         if message.type not in ("capabilities/call", "elicitation/response"):
             # Messages of the kit itself hold no secrets.
             return message

@@ -65,8 +65,9 @@ async def load_modules(modules: Sequence[str], opened: asyncio.Event) -> None:
     names = [name for name in modules if name not in sys.modules]
     if not names:
         return
+    time_to_start = 0.03
     with suppress(TimeoutError):
-        async with asyncio.timeout(0.03):
+        async with asyncio.timeout(time_to_start):
             await opened.wait()
 
     def load() -> None:
@@ -226,7 +227,7 @@ class Session(OpenedHere):
         return f"{total:,}: {names}{more}"
 
     def _html_pictures(self) -> list[ArtifactRef]:
-        """Return the files of which a notebook shows the first picture."""
+        """Return files for a notebook, which shows the first of them that is a picture."""
         return [] if self._picture is None else [self._picture]
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -426,7 +427,7 @@ class Session(OpenedHere):
         return await self._results.apply_inline_policy(result)
 
     async def _completed_error(self, call: Call, error: ABPError) -> ABPError:
-        """Return the error of a call as its caller gets it: with its place, what was stored, and what to do next."""
+        """Return the error of a call as its caller gets it: with the capability, what was stored, and what to do."""
         if isinstance(error, CapabilityError):
             await self._keep_data_of(error, call)
             with_suggestions(error, call.capability, self.capabilities, call.params)
@@ -522,15 +523,15 @@ class Session(OpenedHere):
         self._picture = result.artifacts.get("image", self._picture)
         return result
 
-    async def _use_page(self, tool: str, request: Message, field: str, timeout: float | None) -> Result:
-        """Run a tool of the page, and store the file that it makes as the artifact ``field``."""
+    async def _use_page(self, tool: str, request: Message, artifact: str, timeout: float | None) -> Result:
+        """Run a tool of the page, and store the file that it makes under the name ``artifact``."""
         self._require_open()
         if not self.transport.features.page:
             raise UsageError(f"{tool} needs an app in a page; this one is reached by {self.transport.name}")
         call = Call(new_id(), tool, self._timeout_or_default(timeout))
         async with self._running(call):
             reply = await self.transport.request(request, timeout=call.timeout)
-            call.result = await self._results.from_data({field: reply.payload}, call)
+            call.result = await self._results.from_data({artifact: reply.payload}, call)
         return call.finished_result
 
     async def _fetch(self, url: str, accept: str, max_bytes: int) -> WebResource:
@@ -585,7 +586,7 @@ def _cancellation_error(call: Call) -> CapabilityError:
 
 
 def _caused_by_refusal(error: ABPError, call: Call) -> ABPError:
-    """Make the refusal, which is the cause, the message. The app's own error goes to the details."""
+    """Return an error whose message is the refusal, which is the cause. The app's error goes to its details."""
     if not isinstance(error, CapabilityError):
         return error.followed_by(call.refused[0])
     what_the_app_said = error.message.removeprefix(f"{call.capability}: ")

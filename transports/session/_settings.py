@@ -118,6 +118,7 @@ class Settings:
 
     @classmethod
     def load(cls) -> Settings:
+        """Read the variables. Raises :class:`~transports.errors.UsageError` for an invalid value."""
         values: dict[str, Any] = {}
         for name, text in os.environ.items():
             setting = _VARIABLES.get(name.upper())
@@ -146,15 +147,17 @@ _KUBERNETES_VARIABLES = re.compile(r"ABP_\w*?_(?:SERVICE_HOST|SERVICE_PORT\w*|PO
 
 
 def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _PREFIX) -> dict[str, str | None]:
-    """Return those that nothing reads, each with the one that was probably meant. ``read_names`` is called only if
-    there are others than those of :class:`Settings`."""
-    own_names = {"ABP_BROWSER", *_VARIABLES}
+    """Return the variables of the environment that nothing reads, each with the name that was probably meant.
+
+    ``read_names`` returns the names that other parts of the kit read. It is called only if there are such variables."""
+    settings_names = {"ABP_BROWSER", *_VARIABLES}
     set_names = [name for name, text in sorted(os.environ.items()) if text and name.upper().startswith(prefix)]
-    others = [name for name in set_names if name.upper() not in own_names and not _KUBERNETES_VARIABLES.fullmatch(name)]
+    others = [name for name in set_names if name.upper() not in settings_names]
+    others = [name for name in others if not _KUBERNETES_VARIABLES.fullmatch(name)]
     if not others:
         return {}
 
-    all_names = own_names | {*read_names()}
+    all_names = settings_names | {*read_names()}
     unknown: dict[str, str | None] = {}
     for name in others:
         if name.upper() not in all_names:
@@ -169,7 +172,8 @@ def unread_variable_message(name: str, meant: str | None) -> str:
 
 
 def require_known(prefix: str, names: Collection[str]) -> None:
-    """Refuse any other variable: a misspelt limit or list of hosts would leave open what it was to close."""
+    """Refuse variables with ``prefix`` that are not in ``names``: a misspelt limit or list of hosts has no effect, and
+    leaves open what it was to close."""
     unknown = unknown_variables(lambda: {prefix + name.upper() for name in names}, prefix)
     for name, meant in unknown.items():
         raise UsageError(unread_variable_message(name, meant))
@@ -194,17 +198,18 @@ def untrusted_file_advice(file: Path | None) -> str:
 
 
 def trust(file: Path, content: bytes) -> None:
+    """Record that the user trusts ``file`` with this content."""
     from ..artifacts._files import replacing  # late: most programs only read settings
 
     try:
         record = _trust_record(file, content)
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A file that is trusted in part would be trusted.
+        # An incomplete record would count as trust, too.
         with replacing(record) as new:
             new.write(_trust_record_text(file).encode())
     except OSError as error:
-        place = error.filename or "the record of trust"
-        raise UsageError(f"--trust: {place} cannot be written: {error.strerror}; use --config FILE instead") from error
+        path = error.filename or "the record of trust"
+        raise UsageError(f"--trust: {path} cannot be written: {error.strerror}; use --config FILE instead") from error
 
 
 def _trust_folder() -> Path:
@@ -274,7 +279,7 @@ def _read_tables(file: Path) -> tuple[bytes, dict[str, Any]]:
     import tomllib  # late: most programs have no such file
 
     try:
-        content = read_regular(file, 1 << 20)  # bytes; many commands read it
+        content = read_regular(file, max_bytes=1 << 20)  # small, since many commands read the file
         with parser_limits():
             document = tomllib.loads(content.decode("utf-8-sig"))
     except (OSError, ValueError) as error:
@@ -319,9 +324,10 @@ def _retention_variable(key: str) -> str:
 def retention_settings(
     *, options: Mapping[str, object] | None = None, file: ConfigFile | None = None
 ) -> Retention | None:
-    """Return ``None`` to keep everything. ``options`` have precedence over ``ABP_RETENTION_*`` variables, and these
-    over the table ``[retention]`` of ``file``. The table of a file that is not trusted is ignored, since it could
-    remove artifacts."""
+    """Return the retention that the settings choose, or ``None`` to keep everything.
+
+    ``options`` have precedence over ``ABP_RETENTION_*`` variables, and these over the table ``[retention]`` of
+    ``file``. The table of a file that is not trusted is ignored, since it could remove artifacts."""
     options = options or {}
     file = file or ConfigFile()
     table = file.table("retention")
@@ -346,7 +352,7 @@ def retention_settings(
 
 
 def _read_retention_fields(values: Mapping[str, object], sources: Mapping[str, str]) -> RetentionFields:
-    """Check the values of retention settings. ``sources`` names the option or key of those not from a variable."""
+    """Check retention settings. ``sources`` has the name of the option or key of each value not from a variable."""
     from pydantic import ValidationError
 
     from ._app_tables import RetentionFields, settings_error
@@ -362,7 +368,7 @@ def _read_retention_fields(values: Mapping[str, object], sources: Mapping[str, s
 
 
 def _retention_of(fields: RetentionFields) -> Retention | None:
-    """Return the retention that settings ask for: without ``enabled``, one of only the limits that are set."""
+    """Return the retention that the settings ask for. Without ``enabled``, it has only the limits that are set."""
     from ..artifacts._retention import Retention
 
     limits = {name: getattr(fields, name) for name in fields.model_fields_set - {"enabled"}}

@@ -23,12 +23,12 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
     Returns the path of the kept session: the file ``storage_state`` of the app's entry (mode 0600), or its
     ``profile``."""
     entry = app.entry
-    place = entry.storage_state or entry.profile
+    kept_session = entry.storage_state or entry.profile
     if not is_page(entry.url) or entry.cdp_url is not None:
         raise UsageError(
             f"{app.name} is not a page in a browser that abp starts; sign in to it with headers, or where it runs"
         )
-    if place is None:
+    if kept_session is None:
         raise UsageError(f'[apps.{app.name}] has no `storage_state`; add storage_state = "{app.name}.json"')
 
     async with browsers.Browser(headless=headless, name=entry.browser, profile=entry.profile, timeout=60.0) as browser:
@@ -45,7 +45,7 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
         await _wait_until_closed(context, done)
         if entry.storage_state is not None:
             await asyncio.to_thread(_write_state, entry.storage_state, json.dumps(await _read_state(context)))
-    return place
+    return kept_session
 
 
 async def _new_context(browser: browsers.Browser, earlier_state: Path | None) -> BrowserContext:
@@ -72,8 +72,8 @@ async def _wait_until_closed(context: BrowserContext, done: Callable[[], Awaitab
 async def _read_state(context: BrowserContext) -> StorageState:
     """Return the cookies and storage of a context, whose windows may have closed.
 
-    For an origin without a window Playwright opens a tab in front of the others, so nothing is read while the person
-    types."""
+    This must not run while the person types: for an origin without a window, Playwright opens a tab in front of the
+    others."""
     try:
         async with asyncio.timeout(30.0):
             return await context.storage_state(indexed_db=True)

@@ -65,7 +65,7 @@ def transport_for(
 
     names = _transport_names(target)
     if name not in ("auto", *names):
-        raise UsageError(_unfit_transport(target, name, names))
+        raise UsageError(_unfit_transport_message(target, name, names))
     chosen_name = names[0] if name == "auto" else name
 
     if chosen_name == "replay":
@@ -92,7 +92,7 @@ def _websocket_transport(
 
 
 def _page_transport(target: str, name: str, chosen: str, options: Mapping[str, Any]) -> Transport:
-    """Return the ``chosen`` transport of a page, by the ``name`` that was asked for; ``auto`` takes any page."""
+    """Return the ``chosen`` transport of a page. ``name`` is what the caller asked for: ``auto`` takes any page."""
     if chosen == "postmessage":
         reject_options(_select_options(options, "page", "extension_page", "adapter"), "an embedded app")
         from ..postmessage._transport import PostMessageTransport
@@ -118,7 +118,8 @@ def _replay_transport(
 
 
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
-    """Return the search for a manifest, which only pages have (docs/protocol.md 7.1), and recordings of pages."""
+    """Return a function that searches the manifest of a page (docs/protocol.md 7.1) or of a recorded page; ``None`` for
+    other targets, which have no manifest."""
     if target.lower().startswith(_REPLAY):
         from ..recording._replay import ReplayTransport
 
@@ -170,7 +171,8 @@ def _mcp_transport(target: str, seconds: float, settings: Settings, **options: A
 
 
 def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:
-    """Return the one with this ``name``, or of the scheme for ``auto``; ``None`` for names of this kit."""
+    """Return the plug-in's transport called ``name``, for ``auto`` the one called as the scheme of the target. ``None``
+    means that the name or the scheme belongs to this kit, or to no plug-in."""
     if name == "auto":
         scheme, separator, _ = target.lower().partition("://")
         if not scheme or not separator or scheme in _TRANSPORTS:
@@ -220,7 +222,7 @@ def _target_advice(target: str) -> str:
     )
 
 
-def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
+def _unfit_transport_message(target: str, name: str, names: tuple[str, ...]) -> str:
     scheme, separator, _ = target.partition("://")
     kind = f"{scheme}://" if separator else "this target"
     message = f"unknown transport {name!r} for {kind}; use {' or '.join(map(repr, names))}"

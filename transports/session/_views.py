@@ -111,7 +111,9 @@ class View(Session):
     async def _open_tool(
         self, server: ViewServer, capability: str, params: Mapping[str, object] | None, uri: str
     ) -> OpenedTool:
-        """Raises :class:`~transports.errors.NotRecorded` for a recording without the view."""
+        """Call the tool, and read the document of its view from the server.
+
+        Raises :class:`~transports.errors.NotRecorded` for a recording without the view."""
         parent, seconds = self._parent, self._call_timeout
         with keeping_server_calls() as server_calls:
             self._result = await parent.call(capability, params, timeout=seconds)
@@ -221,8 +223,8 @@ class View(Session):
             "size": size,
         }
         context = self._view.host.context
-        changes = {name: value for name, value in options.items() if value is not None}
-        new_context = replace(context, **changes)  # type: ignore[arg-type]
+        set_options = {name: value for name, value in options.items() if value is not None}
+        new_context = replace(context, **set_options)  # type: ignore[arg-type]
 
         old_json = context.as_json({}, self._profile)
         new_json = new_context.as_json({}, self._profile)
@@ -247,7 +249,7 @@ def _host_context(options: ViewOptions) -> HostContext:
 
 
 class ViewServer:
-    """An MCP server as its views reach it, by ``transport``."""
+    """An MCP server, as its views reach it through ``transport``."""
 
     def __init__(self, transport: Transport) -> None:
         if not transport.features.views:
@@ -282,7 +284,7 @@ def _innermost_transport(transport: Transport) -> Transport:
 
 
 def _pages_for(transport: Transport) -> PageSource:
-    """Return the source of pages for views of a transport's tools, a browser of its own by default."""
+    """Return the source of pages for views of a transport's tools: the transport's, or else a new browser."""
     transport = _innermost_transport(transport)
     views = getattr(transport, "views", None)
     return views if isinstance(views, PageSource) else PageSource()
