@@ -54,7 +54,7 @@ class GivenFile(TypedDict, total=False):
 class OpenFile:
     """File that is open for reading at its beginning; the caller closes it.
 
-    So the checked file is the stored one, even if its path leads to another file meanwhile.
+    An open file is stored as it was checked, even if its path leads to another file meanwhile.
     """
 
     file: FileIO
@@ -116,6 +116,7 @@ async def accept_files(
 
 
 async def _as_source(file: object, store: ArtifactStore) -> _Source:
+    """Return a given file in one of the three forms that are checked: an artifact, binary data or an open file."""
     match file:
         case OpenFile() | BinaryData():
             return file
@@ -189,7 +190,7 @@ def _check_binary(binary: BinaryData, limits: FileLimits) -> BinaryData:
     content = binary.content
     if isinstance(content, Encoded):
         if content.encoding == "base64":
-            # Checked before it is decoded. 4 characters are 3 bytes, of which the last two may be padding.
+            # Check the size before decoding. Every 4 characters are 3 bytes; the last two bytes may be padding.
             least_size = len(content.text) * 3 // 4 - 2
             _check_allowed(least_size, None, limits)
         content = b"".join(binary.chunks())
@@ -211,12 +212,13 @@ def _check_binary(binary: BinaryData, limits: FileLimits) -> BinaryData:
 
 def _type_of(head: bytes, source: BinaryData | OpenFile) -> str:
     """Return the type of a file: that of its signature, else the declared type, else that of its extension."""
-    declared_type = normalise_mime(source.mime_type) or normalise_mime(mimetypes.guess_type(source.filename or "")[0])
-    signed = sniff(head)
+    type_of_name, _ = mimetypes.guess_type(source.filename or "")
+    declared_type = normalise_mime(source.mime_type) or normalise_mime(type_of_name)
+    type_of_signature = sniff(head)
     if declared_type is None or declared_type == OCTET_STREAM:
-        return signed or OCTET_STREAM
-    if signed and contradicts(declared_type, signed):
-        return signed
+        return type_of_signature or OCTET_STREAM
+    if type_of_signature and contradicts(declared_type, type_of_signature):
+        return type_of_signature
     return declared_type
 
 
@@ -257,7 +259,7 @@ async def _store_input(
 
 
 async def _read_limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, None]:
-    """Check the size again while reading: the file may have grown since it was checked."""
+    """Read a file in pieces, and check its size again: it may have grown since it was checked."""
     size = 0
     async for piece in pieces_of(file):
         size += len(piece)
@@ -266,6 +268,7 @@ async def _read_limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[byte
 
 
 async def _as_parameter(ref: ArtifactRef, source: _Source, store: ArtifactStore) -> BinaryData:
+    """Return the content of a stored file for a call: by path if possible, so that it need not be read yet."""
     if ref.path is not None:
         return BinaryData(LocalFile(ref.path), ref.mime_type, ref.size_bytes, ref.filename)
     if isinstance(source, BinaryData):

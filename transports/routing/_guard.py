@@ -52,8 +52,10 @@ def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) 
 
 
 def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
-    """``suffix`` counts towards ``max_chars``, and becomes "…" if it is longer. Returns the same object if no text is
-    longer. A value that is nested too deeply to be cut, hundreds of levels, becomes "…"."""
+    """Return a copy in which no text has more than ``max_chars`` characters, or ``value`` itself if none is longer.
+
+    ``suffix`` ends each text that is cut. It counts towards ``max_chars``, and becomes "…" if it does not fit. A value
+    that is nested too deeply to be cut, hundreds of levels, becomes "…"."""
     try:
         if not _has_longer_text(value, max_chars):
             return value
@@ -73,7 +75,7 @@ def _has_longer_text(value: JSONValue, max_chars: int) -> bool:
         return False
 
     for item in items:
-        # Most values are texts and numbers, and a call for each would take long.
+        # Texts and numbers, which most values are, are handled here: a call for each of them would take long.
         kind = type(item)
         if kind is str:
             if len(cast(str, item)) > max_chars:
@@ -107,7 +109,8 @@ def _cut_text(text: str, chars: int, suffix: str) -> str:
 
 
 def _fit_value(value: JSONValue, room: int, suffix: str) -> JSONValue:
-    """Cut a value to ``room``, which it fits already, or which is at least :data:`_MIN_VALUE`."""
+    """Return a value that fits into ``room`` bytes: unchanged if it does, else cut. A value that must be cut needs a
+    room of at least :data:`_MIN_VALUE`."""
     if _fits_room(value, room):
         return value
     if isinstance(value, dict):
@@ -127,10 +130,11 @@ def _fits_room(value: JSONValue, room: int) -> bool:
 
 
 def _fit_text(text: str, room: int, suffix: str) -> str:
-    # A binary search, because a cut text must be encoded to know its size.
+    # Search in halves for the greatest length that fits: a cut text must be encoded to know its size.
     lengths = range(min(len(text), room) + 1)
-    fitting = bisect_right(lengths, room, key=lambda chars: json_size(_cut_text(text, chars, suffix)))
-    return _or_ellipsis(_cut_text(text, max(fitting - 1, 0), suffix), room)
+    fitting_lengths = bisect_right(lengths, room, key=lambda chars: json_size(_cut_text(text, chars, suffix)))
+    longest = max(fitting_lengths - 1, 0)
+    return _or_ellipsis(_cut_text(text, longest, suffix), room)
 
 
 def _or_ellipsis(text: str, room: int) -> str:
@@ -140,9 +144,10 @@ def _or_ellipsis(text: str, room: int) -> str:
 
 
 def _fit_list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
-    """Return the first items, each with a readable share, and the number of the others."""
+    """Return the first items, each with a share of the room that is worth reading, and the number of the others."""
     room_inside = room - len("[]")
-    min_share = min(256, room_inside // 2)  # bytes that are readable
+    readable_bytes = 256
+    min_share = min(readable_bytes, room_inside // 2)
     sizes = _sizes_of_first(items, room_inside, min_share)
     if len(sizes) < len(items):
         # Not all items fit, so the number of the others needs room, too.
@@ -192,7 +197,7 @@ def _fit_object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSON
     if sum(size.with_share(_MIN_VALUE) for size in sizes.values()) <= room_inside:
         return _fit_values(fields, sizes, room_inside, suffix)
 
-    # Fields are left out. Their number stands under a key that the object does not have.
+    # Leave fields out, and put their number under a key that the object does not have.
     more_key = _ELLIPSIS
     while more_key in fields:
         more_key += _ELLIPSIS
@@ -228,10 +233,10 @@ def _more_fields(count: int) -> str:
 def _divide_room(room: int, sizes: Sequence[int]) -> list[int]:
     """Divide ``room`` among values of these sizes: small values get their size, the others equal shares."""
     shares = [0] * len(sizes)
-    left = len(sizes)
-    # The smallest first, since what it does not use is for the others.
+    values_left = len(sizes)
+    # Begin with the smallest value, because the others share the room that it does not use.
     for index in sorted(range(len(sizes)), key=sizes.__getitem__):
-        shares[index] = min(sizes[index], room // left)
+        shares[index] = min(sizes[index], room // values_left)
         room -= shares[index]
-        left -= 1
+        values_left -= 1
     return shares

@@ -24,8 +24,9 @@ def compile_json_path(path: str) -> JSONPathQuery:
 
 
 def find_json_path(tree: object, path: str) -> Iterator[Place]:
+    """Yield the places in ``tree`` that a JSONPath matches."""
     query = compile_json_path(path)
-    # A tree that is too deep is reported by the search for content, and a path of a thousand steps matches nothing.
+    # The search for content reports a tree that is too deep, and a path of a thousand steps matches nothing.
     with suppress(JSONPathRecursionError, RecursionError):
         for node in query.finditer(tree):  # type: ignore[arg-type]  # it may hold content, not just JSON
             yield node.location

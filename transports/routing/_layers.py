@@ -34,6 +34,8 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class FieldMatch:
+    """A file in a field that a rule names. ``siblings`` are the fields beside it."""
+
     place: Place
     binary: BinaryData
     rule: FieldRule
@@ -46,7 +48,7 @@ class FieldMatch:
 def fill_summary(
     template: str, ref: ArtifactRef, siblings: Mapping[str, object], content_type: str | None = None
 ) -> str:
-    """Fill in a template. A file that was not stored is marked as such."""
+    """Return the line of a summary for a file, by its template. A file that was not stored is marked as such."""
     if not content_type:
         content_type = extension_for(ref.mime_type).removeprefix(".")
         if ref.mime_type == OCTET_STREAM:
@@ -67,7 +69,8 @@ def fill_summary(
 
 
 def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
-    """Find the fields that rules name, from each of ``roots`` on. If several rules name a field, the first wins."""
+    """Find the fields that rules name. The path of each rule begins at each of ``roots``. If several rules name a
+    field, the first rule counts."""
     matches: dict[Place, FieldMatch] = {}
     for root, rule in product(roots, rules):
         for place, node, siblings in walk_path(data, rule.path, root):
@@ -91,7 +94,7 @@ def human_size(size: int) -> str:
 
 
 def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
-    """Return ``None`` if the rule does not fit the field's format, encoding or text."""
+    """Return the file in a field, or ``None`` if the rule does not fit the field's format, encoding or text."""
     if not _fits_formats(siblings.get("format"), rule.formats):
         return None
 
@@ -105,8 +108,9 @@ def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -
         encoded = Encoded(text, "utf-8")
     elif encoding == "base64":
         bare = _bare_base64(text)
-        # A short text without a signature is a word, such as ``pending``.
-        if len(bare) < 100 and rule.declared_type is not None and sniff_base64(bare) is None:
+        # A short text without the signature of a file is a word, such as ``pending``.
+        is_short = len(bare) < 100
+        if is_short and rule.declared_type is not None and sniff_base64(bare) is None:
             return None
         encoded = Encoded(bare, "base64")
     else:
@@ -118,7 +122,7 @@ def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -
 
 
 def _fits_formats(file_format: object, formats: Sequence[str]) -> bool:
-    """Return whether a field ``format`` has one of the ``formats`` of a rule, or one of the two is missing."""
+    """Return whether the value of a field ``format`` is among the ``formats`` of a rule, or either is missing."""
     if not formats or not isinstance(file_format, str) or not file_format:
         return True
     return file_format.lower() in map(str.lower, formats)
@@ -132,8 +136,8 @@ def _bare_base64(text: str) -> str:
 
 
 def _fill_template(template: str, siblings: Mapping[str, object], values: Mapping[str, str]) -> str:
-    """Replacement is done once: a value of the app is never parsed as a template. A name without a value becomes
-    ``unknown name``."""
+    """Replace each ``{name}`` by its value in ``values`` or ``siblings``, or else by ``unknown name``. This is done
+    once: a value of the app is never parsed as a template."""
 
     def value_of(placeholder: re.Match[str]) -> str:
         name = placeholder[1]
@@ -144,7 +148,7 @@ def _fill_template(template: str, siblings: Mapping[str, object], values: Mappin
             return f"unknown {name}"
 
         max_chars = 200
-        # White space shrinks, so a few more characters are enough.
+        # Split no more of the text than is needed, even if much of it is white space.
         text = " ".join(str(sibling)[: 4 * max_chars].split())
         if len(text) > max_chars:
             text = text[: max_chars - 1] + "…"
@@ -168,9 +172,9 @@ class ParsedTexts(NamedTuple):
 def parse_text_blocks(
     data: Mapping[str, object], rules: Sequence[FieldRule], heuristics: Heuristics | None
 ) -> ParsedTexts:
-    """Parse results in texts, as servers answer them (docs/requirements.md R2-3.3), and SDKs as ``{"result": text}``. A
-    text becomes a tree only if the tree holds a file; then a copy of ``data`` is returned. Field rules begin at the
-    top, at ``structuredContent`` and at each such tree."""
+    """Parse the JSON in texts of an answer, where servers (docs/requirements.md R2-3.3) and SDKs
+    (``{"result": text}``) put results. A text is replaced by its tree only if that holds a file; then a copy of
+    ``data`` is returned. Field rules begin at the top, at ``structuredContent`` and at each such tree."""
     roots: list[Place] = [()]
     steps: list[Step] = []
     trees: dict[Place, object] = {}
@@ -211,6 +215,7 @@ def _text_blocks(data: Mapping[str, object]) -> Iterator[tuple[str, Place, objec
 
 
 def _parse_tree_with_file(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | None) -> object:
+    """Return the list or object in a text of JSON, or ``None`` if the text is something else or holds no file."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -277,6 +282,7 @@ class Fetcher:
         return binary, ()
 
     async def _save(self, handle: Handle, staged: Staged, declared: int | None) -> None:
+        """Write content that stayed on the far side into ``staged``. ``declared`` is its declared size in bytes."""
         if self.transport is None:
             raise TransportError("this content stayed in the app; only the session that called it can fetch it")
 
@@ -291,8 +297,9 @@ class Fetcher:
                 )
 
         expected_size = handle.size or declared or 0
-        # A smaller file is hashed faster than a thread starts.
-        if expected_size >= 4 << 20 and self.transport.features.appends:
+        # Hash a large file while it is written. A smaller file is hashed faster than a thread starts.
+        large_size = 4 << 20
+        if expected_size >= large_size and self.transport.features.appends:
             staged.follow()
         with map_os_errors("write a file", staged.path.parent):
             await self.transport.save(handle, staged.path, timeout=self.timeout)
@@ -304,7 +311,7 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None,
     ) -> tuple[BinaryData, Sequence[str]]:
-        """Return the description of the file, and warnings about it."""
+        """Download a file into ``staged``. Return its description, and warnings about it."""
         from .http._downloads import download  # late: aiohttp, which most sessions never need
         from .http._request import DownloadRequest, cookies_of
 
@@ -360,7 +367,7 @@ def _write_content(binary: BinaryData, path: Path) -> None:
     """Write decoded content to a new file, in one thread; the store measures and syncs the file meanwhile."""
     with path.open("xb", buffering=0) as file:
         for chunk in binary.chunks():
-            # A file without a buffer may take a part at a time.
+            # Without a buffer, a write may take only a part of what it gets.
             view = memoryview(chunk)
             while view:
                 view = view[file.write(view) :]
@@ -395,6 +402,7 @@ class Layers:
         self._fetcher = fetcher
 
     async def recognise(self, data: object, context: TransformContext) -> Recognised:
+        """Find the files in an answer: by the policy's transformer or, if it leaves the answer alone, by a search."""
         if self._policy.transformer is not None:
             transformed = await self._transform(self._policy.transformer, data, context)
             if transformed is not None:
@@ -410,7 +418,7 @@ class Layers:
         return recognised._replace(large=True)
 
     async def _transform(self, transformer: Transformer, data: object, context: TransformContext) -> Recognised | None:
-        """Return ``None`` if the transformer leaves the answer to the other layers."""
+        """Return the transformer's answer, or ``None`` if it leaves the answer to the other layers."""
         original_files = find_values(data)
         try:
             answer = transformer(context.capability, data, context)
@@ -444,7 +452,7 @@ class Layers:
 
         matches = {match.place: match for match in match_fields(data, rules, roots)}
         files = [Found(place, match.binary) for place, match in matches.items()]
-        # Each configured field is None for the search, which then finds only others.
+        # Replace each configured field by None, so that the search finds only other files.
         without_configured = replace_values(data, dict.fromkeys(matches))
         for item in find(without_configured, heuristics=self._heuristics, others=others, warnings=warnings):
             holds_configured_field = any(place[: len(item.path)] == item.path for place in matches)
@@ -453,6 +461,7 @@ class Layers:
         return Recognised(data, files, _references(others), matches, steps, warnings)
 
     async def _release_dropped(self, original: Sequence[Found], remaining: Sequence[Found]) -> None:
+        """Let the far side drop the content of the ``original`` files that the ``remaining`` files do not have."""
         remaining_content = [item.binary.content for item in remaining if isinstance(item.binary, BinaryData)]
         for item in original:
             if isinstance(item.binary, BinaryData) and item.binary.content not in remaining_content:

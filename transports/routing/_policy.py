@@ -24,7 +24,7 @@ from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFF
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-#: Names of the document, with those of :class:`.RoutingPolicy` and its parts.
+#: Names of settings in docs/requirements.md R2-4.2, each with the name in :class:`.RoutingPolicy` or one of its parts.
 POLICY_NAMES = {"max_inline_size": "max_inline_chars", "artifact_fields": "tool_fields"}
 RULE_NAMES = {"field_path": "path", "summary_template": "summary"}
 AGENT_NAMES = {"max_observation_chars": "max_bytes"}
@@ -101,6 +101,7 @@ class TransformContext:
 
 
 def check_path(path: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` if a rule's path is neither dotted nor a JSONPath."""
     if path.startswith("$"):
         from ._json_paths import compile_json_path  # late: its library loads longer than all of routing
 
@@ -121,7 +122,7 @@ class PathMatch(NamedTuple):
 
 
 def walk_path(tree: object, path: str, start: Place) -> Iterator[PathMatch]:
-    """Find the places of a rule's path, with the siblings within the value at ``start``."""
+    """Yield the matches of a rule's path, which begins at ``start``. Siblings are looked for below ``start`` only."""
     for step in start:
         tree = tree[step]  # type: ignore[index]  # a place of the tree
     if path.startswith("$"):
@@ -150,8 +151,10 @@ def _walk(node: object, steps: Sequence[str], place: Place, siblings: Mapping[st
 
     step, rest = steps[0], steps[1:]
     if isinstance(node, dict):
-        # A key has its dots and backslashes written with a backslash.
-        names = list(node) if step == "*" else [re.sub(r"\\(.)", r"\1", step)]
+        names = list(node)
+        if step != "*":
+            # A dot or backslash in a key is written after a backslash.
+            names = [re.sub(r"\\(.)", r"\1", step)]
         for name in names:
             if name in node:
                 yield from _walk(node[name], rest, (*place, str(name)), node)
@@ -514,7 +517,7 @@ def _check_settings(settings: Mapping[str, object], where: str) -> None:
 
 
 def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
-    """Change ``base`` by settings. For a tool with rules in both, those of ``settings`` count."""
+    """Return ``base``, changed by settings. If both have rules for a tool, the rules of ``settings`` count."""
     table = _rename_settings({key: value for key, value in settings.items() if key != _PRESET}, where)
     if not table:
         return base
@@ -532,7 +535,7 @@ def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: s
 
 
 def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
-    """Make a policy of a table in the names of this kit. Settings that it lacks get their defaults."""
+    """Check a table whose keys are names of this kit, and return its policy, with defaults for missing settings."""
     names = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
     unknown = sorted(table.keys() - names)
     if unknown:
@@ -547,7 +550,7 @@ def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
         return _adapter().validate_python(readable)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
-        # An unknown key comes before a missing one, which may be this one misspelt.
+        # Report an unknown key before a missing key: the unknown one may be the missing one, misspelt.
         first = min(faults, key=lambda fault: fault["type"] != "unexpected_keyword_argument")
         key = ".".join(map(str, first["loc"]))
         raise UsageError(f"{where}.{key}: {first['msg']}") from error
@@ -588,48 +591,48 @@ def _adapter() -> TypeAdapter[RoutingPolicy]:
 
 
 def _rename_settings(settings: Mapping[str, object], where: str) -> dict[str, object]:
-    """Settings may have their names of docs/requirements.md R2-4.2 instead of those of this kit. Unknown names stay."""
-    own_settings = _rename_keys(settings, POLICY_NAMES, where)
-    if own_settings.pop("auto_artifact_large_content", True) is False:
-        own_settings |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
+    """Replace the names of settings in docs/requirements.md R2-4.2 by those of this kit. Unknown names stay."""
+    renamed = _rename_keys(settings, POLICY_NAMES, where)
+    if renamed.pop("auto_artifact_large_content", True) is False:
+        renamed |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
 
-    detection = own_settings.pop("binary_detection", None)
+    detection = renamed.pop("binary_detection", None)
     if isinstance(detection, dict):
         detection_key = f"{where}.binary_detection"
-        _add_settings(own_settings, _rename_detection(detection, detection_key), detection_key)
+        _add_settings(renamed, _rename_detection(detection, detection_key), detection_key)
     elif detection is not None:
         raise UsageError(f"{where}.binary_detection: must be a table")
 
-    agent = own_settings.get("agent")
+    agent = renamed.get("agent")
     if isinstance(agent, dict):
-        own_agent = _rename_keys(agent, AGENT_NAMES, f"{where}.agent")
-        if "auto_artifact_threshold" in own_agent:
-            threshold = own_agent.pop("auto_artifact_threshold")
-            _add_settings(own_settings, {"max_inline_bytes": threshold}, f"{where}.agent")
-        own_settings["agent"] = own_agent
+        renamed_agent = _rename_keys(agent, AGENT_NAMES, f"{where}.agent")
+        if "auto_artifact_threshold" in renamed_agent:
+            threshold = renamed_agent.pop("auto_artifact_threshold")
+            _add_settings(renamed, {"max_inline_bytes": threshold}, f"{where}.agent")
+        renamed["agent"] = renamed_agent
 
-    tools = own_settings.get("tool_fields")
+    tools = renamed.get("tool_fields")
     if isinstance(tools, dict):
-        own_settings["tool_fields"] = {
+        renamed["tool_fields"] = {
             tool: _rename_rule_keys(rules, f"{where}.tool_fields.{tool}") for tool, rules in tools.items()
         }
-    return own_settings
+    return renamed
 
 
 def _rename_rule_keys(rules: object, where: str) -> object:
     """Rename the keys of rules. Values of other types are left to the check of types."""
     if not isinstance(rules, list):
         return rules
-    own_rules: list[object] = []
+    renamed_rules: list[object] = []
     for number, rule in enumerate(rules):
         if isinstance(rule, dict):
             rule = _rename_keys(rule, RULE_NAMES, f"{where}.{number}")
-        own_rules.append(rule)
-    return own_rules
+        renamed_rules.append(rule)
+    return renamed_rules
 
 
 def _rename_detection(table: Mapping[str, object], where: str) -> dict[str, object]:
-    """Rename the settings of detection. ``signatures`` of the table replace those of the kit."""
+    """Rename the settings of the table ``binary_detection``, whose ``signatures`` replace those of the kit."""
     unknown = sorted(table.keys() - {*DETECTION_NAMES, "signatures"})
     if unknown:
         raise UsageError(f"{where}.{unknown[0]}: unknown")
@@ -650,7 +653,7 @@ def _signature(start: str, kind: object, where: str) -> dict[str, object]:
     if not isinstance(kind, list | tuple) or len(kind) != 2:
         raise UsageError(f'{where}.{start}: must be an extension and a type, such as ["pdf", "application/pdf"]')
 
-    # A character has 6 bits. The last byte may be incomplete, so only the whole ones count.
+    # A character has 6 bits. The last byte may be incomplete, so only whole bytes count.
     whole_bytes = len(start) * 6 // 8
     padding = "A" * (-len(start) % 4)
     try:
@@ -661,14 +664,14 @@ def _signature(start: str, kind: object, where: str) -> dict[str, object]:
 
 
 def _rename_keys(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
-    own_table = {key: value for key, value in table.items() if key not in names}
+    renamed = {key: value for key, value in table.items() if key not in names}
     for key in table.keys() & names.keys():
-        _add_settings(own_table, {names[key]: table[key]}, where, f" ({key})")
-    return own_table
+        _add_settings(renamed, {names[key]: table[key]}, where, f" ({key})")
+    return renamed
 
 
 def _add_settings(table: dict[str, object], more: Mapping[str, object], where: str, other_name: str = "") -> None:
-    """Add settings that a table does not have. A limit that was turned off stays off."""
+    """Add settings, of which the table must have none already. Only a limit that was turned off stays as it is."""
     for key, value in more.items():
         if key in table and table[key] != _NO_LIMIT:
             raise UsageError(f"{where}: {key} is given under two names{other_name}; give one of them")

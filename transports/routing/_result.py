@@ -33,13 +33,15 @@ def is_long(text: str, limit: int | None) -> bool:
 
 
 class LongText(NamedTuple):
+    """A text of an answer that gets a file of its own."""
+
     place: Place
     text: str
     mime_type: str
 
 
 def long_texts(data: object, limit: int) -> list[LongText]:
-    """Find the long texts in an answer. One that is a single text is stored as JSON, and needs no second file."""
+    """Find the long texts inside an answer. An answer that is itself a text is stored as JSON anyway."""
     texts: list[LongText] = []
     _collect_long_texts(data, (), limit, texts)
     return texts
@@ -64,6 +66,7 @@ def _collect_long_texts(node: object, place: Place, limit: int, texts: list[Long
 
 
 def _text_type(text: str, declared: object) -> str:
+    """Return the type of a text: the declared type if it is a type of text, else markup or plain text."""
     declared_type = normalise_mime(declared) if isinstance(declared, str) else None
     if declared_type is not None and not is_binary_mime(declared_type):
         return declared_type
@@ -87,11 +90,11 @@ def preview(text: str, ref: ArtifactRef) -> JSONValue:
 
 
 def shorten(text: str, *, stored: bool = True) -> str:
-    """Cut a text to the lengths of docs/requirements.md R2-7.4."""
-    limit = 200 if stored else 500
-    if len(text) <= limit:
+    """Cut a text to the length of a preview (docs/requirements.md R2-7.4), longer if the text is not ``stored``."""
+    max_chars = 200 if stored else 500
+    if len(text) <= max_chars:
         return text
-    return text[:limit] + "…"
+    return text[:max_chars] + "…"
 
 
 #: Text for a success without data, which is answered inline (docs/requirements.md R0-4b).
@@ -165,7 +168,7 @@ class Result:
         return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """IPython passes ``include`` and ``exclude``, which may be ignored."""
+        """Return the result for a notebook, by MIME type. ``include`` and ``exclude`` of IPython may be ignored."""
         files = [(place or "(the answer)", ref) for place, ref in self.artifacts.items()]
         files += [(f"evidence: {kind}", ref) for kind, ref in self.evidence.items()]
         picture = shown_picture(ref for _, ref in files)
@@ -229,10 +232,13 @@ class Result:
         return read_table(self.artifact(place))
 
     def _file_places(self) -> list[str]:
-        """Return the places of the app's files; that of the answer as JSON if there is none."""
+        """Return the places of the app's files or, if it answered none, the place of the answer as JSON."""
         if self.answer_chars is not None:
             return [""]
-        return [*answered_files(self)] or [name for name in self.artifacts if not name]
+        places = [*answered_files(self)]
+        if not places and "" in self.artifacts:
+            return [""]
+        return places
 
     def _no_artifact(self, reason: str) -> UsageError:
         places = [*self.artifacts]
@@ -264,7 +270,7 @@ class Result:
             )
 
         result = self.without_keys({"text"})
-        # The text beside a reference is removed, and with it goes its preview.
+        # A text that is removed from beside its reference has no preview either.
         places_with_text = {place for place, reference in self._references() if "text" in reference}
         previews = {place: shown for place, shown in self.previews.items() if place[:-1] not in places_with_text}
         return replace_fields(result, previews=previews, inline_data=False)
@@ -335,7 +341,7 @@ class Result:
         head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
         if not limits.preserve_structure and not isinstance(body["data"], str):
             body = {**body, "data": encode_json(body["data"]).decode()}
-        # Two objects become one: a comma replaces two braces.
+        # Joining two objects replaces two braces by a comma.
         room = max_bytes - json_size(head) + 1
         cut = clamp(body, room, suffix=limits.truncation_suffix)
         view = {**head, **cast(dict[str, JSONValue], cut)}
@@ -382,7 +388,7 @@ class Result:
         return self.data is None and not self.artifacts
 
     def _truncation(self, room: int) -> JSONValue:
-        """Describe what was cut, without a path that leaves no room for data."""
+        """Return a note on the cut and on the file of the whole answer. A path longer than ``room`` is left out."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
         ref = None
         if "" not in self.inline_fields:
@@ -437,7 +443,7 @@ class Result:
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
 
-        # Their files have lines of their own, or a warning says why there is none.
+        # Effects of these kinds made files, which have lines already, or a warning why a file is missing.
         file_effects = ("clipboard", "download", "print", "share")
         lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in file_effects]
         lines += [f"Warning: {warning}" for warning in self.warnings]
@@ -484,7 +490,7 @@ def _number_and_noun(number: int, noun: str) -> str:
 
 
 def answered_files(result: Result) -> dict[str, ArtifactRef]:
-    """Leave out the router's own files, for long texts and for the answer as JSON."""
+    """Return the artifacts of a result without the files that the router added: long texts, and the answer as JSON."""
     added_by_router = {"", *map(field_of, result.previews)} - result.inline_fields
     return {place: ref for place, ref in result.artifacts.items() if place not in added_by_router}
 

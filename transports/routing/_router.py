@@ -62,8 +62,8 @@ def declared_text(file: Found) -> str | None:
 
 
 def metadata_of(data: object, files: Sequence[Found], refs: Collection[Place] = ()) -> Mapping[str, object]:
-    """Return the fields that hold no content (docs/protocol.md 12.2). ``refs`` are the places of references that the
-    answer itself held."""
+    """Return the fields of an answer that hold no file (docs/protocol.md 12.2). ``refs`` are the places of references
+    that the answer itself held."""
     if () in refs:
         return {}
     if files and files[0].path == ():
@@ -93,8 +93,8 @@ def captured_files(outputs: Sequence[BinaryData], data: object, files: Sequence[
 
 
 class Unkept(Mapping[str, ArtifactRef]):
-    """Artifacts of a JSON answer that a ``none:`` store does not keep: one reference under ``""``, made on demand. If
-    it were hashed and named at once, a small call over a WebSocket would take 1.4 times as long."""
+    """Artifacts of a JSON answer that a ``none:`` store does not keep: a reference under ``""``, made when it is read.
+    Hashing and naming it for every answer would make a small call over a WebSocket take 1.4 times as long."""
 
     __slots__ = ("_data", "_made", "_now", "_origin", "_store")
 
@@ -132,8 +132,8 @@ class Unkept(Mapping[str, ArtifactRef]):
 
 
 def unkept_if_allowed(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> Unkept | None:
-    """Return ``None`` if the store must see the JSON now: it keeps or audits, or has to check the size or
-    ``origin``."""
+    """Return the artifacts of an answer that the store does not keep, or ``None`` if the store must see the JSON now,
+    to keep it, to audit it, or to check its size or ``origin``."""
     if not isinstance(store, NoneStore) or store.audit or len(data) > min(store.max_bytes, _SMALL):
         return None
     for value in origin.values():
@@ -183,7 +183,7 @@ class _MaskedStaged(Staged):
         await self._staged.reset()
 
     def follow(self) -> None:
-        """Only large files are followed, and those are not masked."""
+        """Follow the staged file, which must be large: content of this size is not masked."""
         self._staged.follow()
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
@@ -199,7 +199,7 @@ class _MaskedStaged(Staged):
 
 
 def _mask_file(path: Path, secrets: KnownSecrets) -> None:
-    """Mask the content of a file in its place; its size stays the same."""
+    """Mask the secrets in a file, which keeps its size."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_MASKED_BYTES:
         return
     content = path.read_bytes()
@@ -227,7 +227,7 @@ class _Answer:
     steps: list[Step]
     #: Files that came beside the answer. Their places are names only: the data gets no reference there.
     captured: Sequence[Found] = ()
-    #: References by field.
+    #: References of stored files, by field.
     stored: dict[str, ArtifactRef] = field(default_factory=dict)
     #: References, or errors, by the place of the file in the answer.
     references: dict[Place, dict[str, object]] = field(default_factory=dict)
@@ -250,6 +250,7 @@ class _Answer:
         self.steps.append(Step("custom", field_of(place), f"{ref.mime_type}, stored already as {ref.id}"))
 
     def add_file(self, file: Found, ref: ArtifactRef, match: FieldMatch | None, template: str | None) -> None:
+        """Add a file that was stored: its reference, its line of the summary, its text and its step."""
         self.stored[file.field] = ref
         self.references[file.path] = reference_for(ref, file)
         for warning in _strings(ref.source.get("warnings")):
@@ -294,14 +295,14 @@ class Router:
         on_event: OnRoutingEvent | None = None,
         durability: Durability = "process",
     ) -> None:
-        own_store = discover_store(store)
-        if own_store is None:
+        discovered_store = discover_store(store)
+        if discovered_store is None:
             raise UsageError(f"Router() takes a store, ours or a host's, not a {type(store).__name__}")
         require_plain_function("on_event", on_event)
 
-        self._store = own_store
-        self._secrets = known_to(own_store.scope.holder)
-        self._fetcher = fetcher or Fetcher(limit=own_store.max_bytes)
+        self._store = discovered_store
+        self._secrets = known_to(discovered_store.scope.holder)
+        self._fetcher = fetcher or Fetcher(limit=discovered_store.max_bytes)
         self._policy = policy or ABP
         self._on_event = on_event
         self._durability = durability
@@ -384,7 +385,7 @@ class Router:
         return result
 
     async def _store_files(self, answer: _Answer) -> None:
-        """Store all files. One that cannot be stored does not stop the others."""
+        """Store all files. A file that cannot be stored does not stop the others."""
         matches = answer.recognised.configured
         waiting = deque((*answer.recognised.files, *answer.captured))
         try:
@@ -397,7 +398,7 @@ class Router:
                 else:
                     answer.add_file(file, ref, matches.get(file.path), self._policy.default_summary_template)
         finally:
-            # After a cancellation, the files that are left will not be fetched.
+            # After a cancellation, the remaining files will not be fetched.
             for file in waiting:
                 await self._fetcher.release(file.binary)
 
@@ -406,6 +407,7 @@ class Router:
             answer.texts.pop(file.path, None)
 
     async def _store_file(self, file: Found, answer: _Answer) -> ArtifactRef:
+        """Store one file. The error of a file that could not be read is raised here."""
         binary = file.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -457,7 +459,7 @@ class Router:
             json_bytes = await answer.in_thread_if_large(_encode_answer, routed, answer.capability)
             previews = await self._store_json(routed, json_bytes, answer)
 
-        # Added after the JSON was stored, because text that is a file already needs no second file for its length.
+        # Add these texts after the JSON was stored: they are files already, and must not get another for their length.
         if answer.texts:
             with_text = {place: {**answer.references[place], "text": text} for place, text in answer.texts.items()}
             routed = cast(JSONValue, await answer.in_thread_if_large(replace_values, routed, with_text))
@@ -465,6 +467,7 @@ class Router:
         return routed, previews
 
     async def _store_json(self, routed: JSONValue, encoded: bytes, answer: _Answer) -> dict[Place, JSONValue]:
+        """Store the answer as JSON, unless its files are enough, and its long texts. Return the texts' previews."""
         policy = self._policy
         has_files = bool(answer.stored)
         # JSON has at least as many bytes as its texts have characters.
@@ -494,7 +497,7 @@ class Router:
             if is_large:
                 answer.steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
 
-        # An answer that is one long text has no other file than its JSON.
+        # An answer that is itself one long text has no other file than its JSON.
         if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in answer.stored:
             previews[()] = preview(routed, answer.stored[""])
         return previews
@@ -502,6 +505,7 @@ class Router:
     async def _store_long_texts(
         self, routed: JSONValue, answer: _Answer, durability: Durability
     ) -> dict[Place, JSONValue]:
+        """Store the longest texts as files, and return their previews."""
         limit = self._policy.max_inline_chars
         assert limit is not None
         texts = await answer.in_thread_if_large(long_texts, routed, limit)
@@ -528,6 +532,7 @@ class Router:
         }
 
     def _first_failure(self, answer: _Answer, result: Result) -> ABPError:
+        """Return the error of the first file that was not stored, with its place, its URL and what was stored."""
         file, error = answer.failures[0]
         if isinstance(error, BinaryError):
             # Other errors are about the store, or the way to the app.

@@ -23,9 +23,11 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) -> frozenset[str]:
-    """A numeric host is its own address, and ``localhost`` is this machine in every browser (RFC 6761 §6.3). For any
-    other name it is ``server_address``, the address and port at which the app was reached. If that port differs from
-    ``port``, the address is a proxy's and does not count."""
+    """Return the addresses at which a host may be reached even if they are not public.
+
+    A numeric host is its own address, and ``localhost`` is this machine in every browser (RFC 6761 §6.3). Any other
+    name has the address of ``server_address``, at which the app was reached, unless the port there is not ``port``:
+    then the address is a proxy's."""
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return frozenset({"127.0.0.1", "::1"})
@@ -100,7 +102,7 @@ class AddressGuard:
 
     def connected_address(self) -> str | None:
         """Return the address of the one open connection, or ``None`` if there is none or more than one."""
-        # The only connection counts even if it is closed by now.
+        # If only one address was tried, it counts even if the connection is closed by now.
         if len(self._sockets) == 1:
             return self._sockets[0][0]
         hosts = [host for host, opened in self._sockets if _is_connected(opened)]

@@ -24,6 +24,8 @@ _LISTED = {*_MODULES, *_ALIASES, "aes128gcm", "compress", "x-compress", "dcb", "
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Limits of what a compressed body may become."""
+
     #: A body may come out at most this many times larger than it arrived.
     ratio: int = 200
     #: Bytes that may come out at any ratio.
@@ -32,7 +34,7 @@ class Limits:
     step_bytes: int = 256 << 10
     #: Bytes of the body that are counted as arrived before what comes out of them.
     piece_bytes: int = 16 << 10
-    #: Streams of any size; further ones must have 1 KB on average, since each takes time to begin.
+    #: Streams that may be of any size; more streams must have 1 KB on average, since each takes time to begin.
     free_streams: int = 100
     bytes_per_stream: int = 1 << 10
     #: Largest window of zstd, as a power of two: 8 MB (RFC 9659).
@@ -60,7 +62,7 @@ def _is_installed(coding: str) -> bool:
     try:
         return find_spec(_MODULES[coding]) is not None
     except ModuleNotFoundError:
-        # Of the package around the module.
+        # The package around the module is not installed.
         return False
 
 
@@ -79,6 +81,8 @@ def is_unknown(coding: str) -> bool:
 
 
 class BodyDecoder:
+    """Decoder of one body in the coding ``coding``, which may consist of several streams."""
+
     def __init__(self, coding: str) -> None:
         self.coding = _ALIASES.get(coding, coding)
         self._stream: _Stream | None = None
@@ -92,8 +96,10 @@ class BodyDecoder:
         return self._stream is not None and self._stream.finished
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Parts have about 256 KB. Raises :class:`BadBody` for content that is not of this coding, and for content that
-        comes out more than ``LIMITS.ratio`` times larger than it arrived."""
+        """Decode the next bytes of a body, and yield parts of about 256 KB.
+
+        Raises :class:`BadBody` for content that is not of this coding, and for content that comes out more than
+        ``LIMITS.ratio`` times larger than it arrived."""
         for start in range(0, len(data), LIMITS.piece_bytes):
             piece = data[start : start + LIMITS.piece_bytes]
             self._received += len(piece)
@@ -172,7 +178,7 @@ class _Brotli:
             return b"", b""
         rest = b""
         if not self._decoder.can_accept_more_data():
-            # What has been decoded waits inside, and comes out first.
+            # Decoded bytes wait inside the decoder, and must come out before it takes more.
             data, rest = b"", data
         decoded: bytes = self._decoder.process(data, output_buffer_limit=LIMITS.step_bytes)
         return decoded, rest
@@ -195,7 +201,7 @@ class _Zstd:
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
         if self.finished or (not data and self._decoder.needs_input):
             return b"", data
-        # The decoder keeps what it has not read.
+        # The decoder itself keeps what it has not read, so the rest is empty until the stream ends.
         decoded = self._decoder.decompress(data, LIMITS.step_bytes)
         return decoded, self._decoder.unused_data if self.finished else b""
 

@@ -113,6 +113,7 @@ async def download(request: DownloadRequest, staged: Staged, *, timeout: float) 
 
 
 async def _download_with_retries(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
+    """Repeat attempts until one succeeds, until no retry is left, or until the next would begin after the deadline."""
     while True:
         try:
             return await transfer.attempt()
@@ -131,7 +132,7 @@ async def _download_with_retries(transfer: Transfer, deadline: asyncio.Timeout) 
 
 
 def _next_batch(parts: Iterator[bytes]) -> bytes:
-    """Return 256 KB or more, unless the body ends: each call runs in a thread, and a thread for each part would take
+    """Join parts until they have 256 KB, or the body ends. Each call runs in a thread, and one for each part would take
     long."""
     batch = bytearray()
     for part in parts:
@@ -146,9 +147,9 @@ _SITES = ("same-origin", "same-site", "cross-site")
 
 
 def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
-    """Return what a browser's ``fetch`` with the mode ``cors`` sends (Fetch Metadata, W3C), with ``Sec-Fetch-*`` for
-    plain http too. The last of ``hops``, the URLs of the download so far, is requested now. The ``Referer`` is the
-    origin alone, which is what servers check; the rest of the page's address concerns nobody."""
+    """Return the headers that a browser's ``fetch`` with the mode ``cors`` sends (Fetch Metadata, W3C), with
+    ``Sec-Fetch-*`` for plain http, too. ``hops`` are the URLs of the download so far; the last is requested now. The
+    ``Referer`` is only the origin, which is what servers check; the rest of the page's address is private."""
     origin = origin_of(sender.origin)
     site = max((_relation(sender, origin, hop.origin) for hop in hops), key=_SITES.index)
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
@@ -165,6 +166,7 @@ def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
 
 
 def _relation(sender: Sender, origin: Origin | None, other: Origin) -> str:
+    """Return how the ``origin`` of a sender and another origin are related, as a value of ``Sec-Fetch-Site``."""
     if origin == other:
         return "same-origin"
     if origin is None:
@@ -266,7 +268,8 @@ class Transfer:
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
 
     async def _conditions_to_resume(self) -> dict[str, str]:
-        """If the server gave no validator, drop the staged bytes and return no headers."""
+        """Return the headers that request the rest after the staged bytes. If the server gave no validator, drop these
+        bytes and return no headers."""
         if self.staged.size and self.representation is not None and self.representation.validator:
             return {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
         await self._restart()
@@ -293,6 +296,7 @@ class Transfer:
     async def _request_headers(
         self, target: Target, is_trusted: bool, conditions: Mapping[str, str], redirect_cookies: Mapping[str, str]
     ) -> CIMultiDict[str]:
+        """Return the headers of a request. Only a trusted target gets credentials and the app's cookies."""
         codings = accept_encoding() if self.request.accept_compression else "identity"
         headers = CIMultiDict({"Accept-Encoding": codings} | dict(conditions))
         cookies: dict[str, str] = {}
@@ -324,6 +328,7 @@ class Transfer:
     # --- answers ------------------------------------------------------------------------------------------------
 
     async def _receive(self, answer: _Answer) -> Fetched:
+        """Check the status, the part and the coding of an answer, and write its body into the staged file."""
         response = answer.response
         if response.status == 416 and answer.resumes:
             await self._restart()
@@ -351,7 +356,8 @@ class Transfer:
         return was_offered and not holds_part and transfer_coding(response.headers) is None
 
     def _require_unknown(self, coding: str, answer: _Answer) -> None:
-        """Refuse a coding, unless it does not exist, which changes nothing, and the end of the body proves it whole."""
+        """Refuse a coding. A coding that does not exist, which the server must have named by mistake, is accepted if
+        the end of the body is certain."""
         headers = answer.response.headers
         has_end = self.request.size is not None or Representation.from_headers(headers).framed
         if transfer_coding(headers) is not None or not is_unknown(coding) or not has_end:
@@ -369,14 +375,16 @@ class Transfer:
             raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
 
     async def _begin_whole(self, answer: _Answer, *, is_encoded: bool) -> None:
-        """If only the rest was requested and the file has not changed since, the server either does not know ranges, or
+        """Prepare for a whole file: drop the staged bytes, and check the announced size.
+
+        If only the rest was requested and the file has not changed since, the server either does not know ranges, or
         sent the rest without saying so. The total of the earlier answer then shows which."""
         headers = answer.response.headers
         earlier = self.representation if answer.resumes else None
         await self._restart()
         whole = Representation.from_headers(headers)
         if is_encoded:
-            # The length is not that of the content, and a part of it cannot be decoded.
+            # The announced length counts encoded bytes, and a part of them cannot be decoded.
             whole = replace(whole, total=None, validator=None)
         if earlier is not None and earlier.matches(headers):
             if whole.total is not None and earlier.total not in (None, whole.total):
@@ -390,9 +398,10 @@ class Transfer:
         self._check_announced_size(whole.total, answer.display_url)
 
     async def _continue_with_part(self, answer: _Answer) -> int:
-        """Return where the part ends. One that does not begin where the staged bytes end, or is of another
-        representation, drops them and raises :class:`~._request.RetryRequest`, or
-        :class:`~transports.errors.DownloadFailed` if the whole file was requested."""
+        """Check that a part continues the staged bytes, and return the position where it ends.
+
+        A part that begins elsewhere, or is of another representation, drops the staged bytes and raises
+        :class:`~._request.RetryRequest`, or :class:`~transports.errors.DownloadFailed` if the whole was requested."""
         headers = answer.response.headers
         representation = self.representation
         if not answer.resumes:
@@ -424,7 +433,7 @@ class Transfer:
     # --- bodies -------------------------------------------------------------------------------------------------
 
     async def _stage_body(self, answer: _Answer, coding: str | None, end: int | None) -> Fetched:
-        """Write the body. ``end`` is the position in the file after the last byte of a part."""
+        """Write the body into the staged file. ``end`` is the position in the file after the last byte of a part."""
         representation = self.representation
         assert representation is not None
         expected_size = self.request.size
@@ -460,11 +469,12 @@ class Transfer:
             return await read_chunk(answer.response)
         except BrokenBody as broken:
             if self.staged.size == expected:
-                # Only the last chunk marker is missing.
+                # Every byte has arrived: only the marker of the last chunk is missing.
                 return b""
             raise RetryRequest(self._truncation_error(answer.display_url, broken.reason)) from None
 
     def _check_end(self, display_url: str, expected: int | None, decoder: BodyDecoder | None) -> None:
+        """Raise an error if the body ended before the file was complete."""
         if decoder is not None and not decoder.finished:
             raise RetryRequest(self._truncation_error(display_url, "the compressed body ended early"))
         if expected is None or self.staged.size >= expected:
@@ -478,7 +488,7 @@ class Transfer:
         raise RetryRequest(self._truncation_error(display_url, "the body ended early"))
 
     async def _write_decoded(self, decoder: BodyDecoder, chunk: bytes, display_url: str, expected: int | None) -> None:
-        """Decode in threads, since a step may take longer than the event loop can wait."""
+        """Decode a piece of the body and write it. Decoding may take too long for the event loop, so use threads."""
         parts = decoder.decode(chunk)
         try:
             while decoded := await in_thread(_next_batch, parts):
@@ -487,6 +497,7 @@ class Transfer:
             raise self._encoding_refused(display_url, decoder.coding, str(error)) from None
 
     async def _write(self, chunk: bytes, display_url: str, expected: int | None, end: int | None = None) -> None:
+        """Write bytes into the staged file, unless there are more than announced, declared or allowed."""
         size = self.staged.size + len(chunk)
         exceeds_file = expected is not None and size > expected
         exceeds_part = end is not None and size > end

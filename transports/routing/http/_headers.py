@@ -17,7 +17,9 @@ from ...protocol._media import normalise_mime
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
-_CONTENT_RANGE = re.compile(r"(?:bytes\s+)?([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)
+_CONTENT_RANGE = re.compile(
+    r"(?:bytes\s+)?(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})/(?P<total>[0-9]{1,18})", re.IGNORECASE
+)
 _BYTES = re.compile(r"bytes\b", re.IGNORECASE)
 _UNIT = re.compile(r"[a-z]", re.IGNORECASE)
 _PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)")
@@ -49,6 +51,7 @@ class Representation:
         )
 
     def matches(self, headers: Mapping[str, str]) -> bool:
+        """Return whether an answer with these headers certainly transfers the same representation."""
         if self.validator is None:
             return False
         # A 206 carries the ETag, but may omit Last-Modified (RFC 9110 §15.3.7).
@@ -58,11 +61,12 @@ class Representation:
 
 
 def _validator(headers: Mapping[str, str]) -> str | None:
+    """Return the value for ``If-Range``, or ``None`` if the server gave none that is reliable."""
     etag = headers.get("ETag", "").strip()
     if etag:
         return etag if _STRONG_ETAG.fullmatch(etag) else None
 
-    # A date has a resolution of a second, so content that was changed just before may change again unnoticed.
+    # Dates have no fractions of a second, so content that was changed just before may change again unnoticed.
     last_modified = headers.get("Last-Modified", "").strip()
     modified_at = http_date(last_modified)
     sent_at = http_date(headers.get("Date", ""))
@@ -73,7 +77,7 @@ def _validator(headers: Mapping[str, str]) -> str | None:
 
 
 def content_length(headers: Mapping[str, str]) -> int | None:
-    """Return the length of a body in bytes, or ``None`` if it is not given, or is not that of the content."""
+    """Return the length of a body in bytes, or ``None`` if no header has it."""
     length = headers.get("Content-Length", "").strip()
     if "Transfer-Encoding" in headers or not _DIGITS.fullmatch(length):
         return None
@@ -89,8 +93,8 @@ class ContentRange(NamedTuple):
 
 
 def content_range(headers: CIMultiDictProxy[str]) -> ContentRange | None:
-    """Return ``None`` for a range that is invalid, contradicts another range or the length of the body, or has no
-    total: without a total, the end looks the same as a broken connection."""
+    """Return which part of a file a response holds. ``None`` means that the range is missing or invalid, contradicts
+    another range or the length of the body, or has no total: then the end looks the same as a broken connection."""
     ranges = set(headers.getall("Content-Range", ()))
     if len(ranges) != 1 or _has_several_parts(headers):
         return None
@@ -98,7 +102,7 @@ def content_range(headers: CIMultiDictProxy[str]) -> ContentRange | None:
     if match is None:
         return None
 
-    part = ContentRange(*map(int, match.groups()))
+    part = ContentRange(int(match["first"]), int(match["last"]), int(match["total"]))
     if not part.first <= part.last < part.total:
         return None
     if content_length(headers) not in (None, part.last + 1 - part.first):
@@ -127,10 +131,10 @@ def _has_several_parts(headers: Mapping[str, str]) -> bool:
 
 
 def content_coding(headers: CIMultiDictProxy[str]) -> str | None:
-    """Return ``None`` for plain bytes. Several codings, in one header or in several, are separated by a comma and a
-    space."""
+    """Return the coding of a body in lower case, or ``None`` for plain bytes. Several codings, from one header or from
+    several, are joined by a comma and a space."""
     if content_length(headers) == 0:
-        # Servers name the coding of their other bodies here, too. Nothing cannot be decoded.
+        # For an empty body, servers name the coding of their other bodies, too. It needs no decoding.
         return None
     names = ",".join(headers.getall("Content-Encoding", ())).lower().split(",")
     codings = [coding.strip() for coding in names if coding.strip() not in ("", "identity")]
@@ -144,14 +148,15 @@ def transfer_coding(headers: Mapping[str, str]) -> str | None:
 
 
 def filename_of(disposition: str | None) -> str | None:
-    """``filename*`` (RFC 8187) comes before ``filename``. The name is untrusted: it may be a path, or worse."""
+    """Return the file name in a ``Content-Disposition``, which is untrusted: it may be a path, or worse. ``filename*``
+    (RFC 8187) has precedence over ``filename``."""
     plain, extended = _read_parameter(disposition, "filename")
     return extended or _decode_percent(plain) or None
 
 
 def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
-    """The extended form wins over the plain one. Unreadable parameters are skipped, and so is a field that would take
-    long to read; nothing is raised."""
+    """Return a parameter of a ``Content-Disposition``, in its extended form if there is one. An unreadable parameter
+    counts as missing, and so does any in a field that would take long to read."""
     plain, extended = _read_parameter(disposition, parameter)
     return extended or plain or None
 
@@ -187,7 +192,8 @@ def _decode_extended(value: str) -> str | None:
 
 
 def _unquote_string(value: str) -> str:
-    """Return the text of a quoted string (RFC 9110 §5.6.4), or any other value unchanged. Its end may be missing."""
+    """Return the text of a quoted string (RFC 9110 §5.6.4), or any other value unchanged. The last quote may be
+    missing."""
     if not value.startswith('"'):
         return value
     if len(value) > 1 and value.endswith('"'):

@@ -31,7 +31,7 @@ from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 
 class UserHost:
-    """The host that the user gave. Its first address may be private; later addresses must be the same or public."""
+    """The host that the user named. Its first address may be private; later addresses must be the same or public."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -40,8 +40,8 @@ class UserHost:
     def guard(self, target: Target, *, allow_private: bool) -> AddressGuard:
         if target.url.raw_host != self.target.url.raw_host:
             return AddressGuard(allow_private=allow_private)
-        if self._addresses is None:
-            # The first request to the host.
+        is_first_request = self._addresses is None
+        if is_first_request:
             return AddressGuard(allow_private=True)
         return AddressGuard(allow_private=allow_private, app_addresses=self._addresses)
 
@@ -142,6 +142,7 @@ class RedirectedGet:
 
     @asynccontextmanager
     async def final_response(self) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Follow redirects, and yield the first other response. Raises an error unless its status is 200."""
         while True:
             async with self.send() as response:
                 if not self.follow_redirect(response):
@@ -150,6 +151,7 @@ class RedirectedGet:
                     return
 
     def follow_redirect(self, response: aiohttp.ClientResponse) -> bool:
+        """Make the target of a redirect the next :attr:`target`. Return whether the response was a redirect."""
         if response.status not in REDIRECTS:
             return False
         location = response.headers.get("Location")
@@ -174,7 +176,8 @@ class RedirectedGet:
         return True
 
     def raise_for_status(self, response: aiohttp.ClientResponse) -> None:
-        """Refuse errors and codings. A coding that does not exist is a mistake of the server, and changes nothing."""
+        """Raise an error for a status other than 200, and for a coded body. A coding that does not exist is accepted:
+        the server named it by mistake, and the body is as it was."""
         if response.status != 200:
             retryable = response.status == 429 or 500 <= response.status < 600
             message = f"{self.label} answered {status_phrase(response.status)}"
@@ -203,9 +206,11 @@ class RedirectedGet:
 async def fetch_public(
     url: str, *, accept: str, timeout: float, max_bytes: int, allow_private: bool = False
 ) -> WebResource:
-    """Every host must have a public address unless ``allow_private``; the address that is really connected to is
-    checked. No credentials are sent, and no cookies but those that redirects set. ``timeout`` in seconds covers all
-    redirects. Raises :class:`~transports.errors.UsageError` if ``url`` is not an http(s) address, and
+    """Return the body behind a URL, and the headers that a browser needs to use it.
+
+    Every host must have a public address unless ``allow_private``; the address that is really connected to is checked.
+    No credentials are sent, and no cookies but those that redirects set. ``timeout`` in seconds covers all redirects.
+    Raises :class:`~transports.errors.UsageError` if ``url`` is not an http(s) address, and
     :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address)."""
     try:
         target = parse(url)
@@ -221,7 +226,7 @@ async def fetch_public(
     )
     async with resource.deadline(), resource.final_response() as response:
         body = await resource.read_body(response, max_bytes)
-        # A browser needs these to use the body. None has a side effect such as a cookie or a policy.
+        # None of these headers has a side effect, such as a cookie or a policy.
         header_names = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
         headers = {name: response.headers[name] for name in header_names if response.headers.get(name)}
         return WebResource(body, headers)

@@ -43,8 +43,8 @@ def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
 def cookies_after_redirect(
     cookies: Mapping[str, str], response: aiohttp.ClientResponse, source: Target, target: Target
 ) -> dict[str, str]:
-    """Add new cookies to those of the redirects that led to ``source``: some servers redirect until theirs comes back.
-    No cookie is sent after a step to another origin."""
+    """Return the cookies for ``target``: those of earlier redirects, and those that this redirect sets. Some servers
+    redirect until their cookie comes back. After a step to another origin, no cookie is sent."""
     if target.origin != source.origin:
         return {}
     new_cookies = {name: morsel.coded_value for name, morsel in response.cookies.items()}
@@ -52,7 +52,7 @@ def cookies_after_redirect(
 
 
 def cookie_header(cookies: Mapping[str, str]) -> str:
-    """Join cookies, without those that no header may hold."""
+    """Return the value of a ``Cookie`` header, without cookies whose characters no header may hold."""
     return "; ".join(f"{name}={value}" for name, value in cookies.items() if (name + value).isprintable())
 
 
@@ -108,6 +108,7 @@ class DownloadRequest:
     accept_compression: bool = False
 
     def seconds_past_expiry(self) -> float | None:
+        """Return how long ago the URL expired, or ``None`` if it has not, or has no expiry."""
         if self.reference.expires_at is None:
             return None
         late = self.clock() - self.reference.expires_at / 1000
@@ -115,7 +116,7 @@ class DownloadRequest:
 
 
 def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
-    """``late`` is in seconds. ``status`` is the server's answer, if there was a request."""
+    """Return the error for a URL that expired ``late`` seconds ago. ``status`` is the server's answer to a request."""
     message = f"{display_url} expired"
     advice = "call the capability again for a new URL"
     details: dict[str, object] = {"url": display_url}
@@ -147,11 +148,11 @@ async def get(
     resolver: AbstractResolver | None,
     propagate: bool = False,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Redirects are not followed. ``display_url`` stands for the URL in messages. The connection is never shared or
-    reused, so every request passes ``guard``. It is closed at the end of the block, also on cancellation.
-    ``stall_timeout`` in seconds limits the connecting, and each pause without a byte. With ``propagate`` the request
-    carries ``traceparent``."""
-    # Not the URL: its path and query may hold secrets.
+    """Send a GET request and yield its response. Redirects are not followed. ``display_url`` stands for the URL in
+    messages. The connection is never shared or reused, so every request passes ``guard``. It is closed at the end of
+    the block, also on cancellation. ``stall_timeout`` in seconds limits the connecting, and each pause without a byte.
+    With ``propagate`` the request carries ``traceparent``."""
+    # The attributes leave out the path and the query of the URL, which may hold secrets.
     where: Attributes = {"http.request.method": "GET", "server.address": url.host or "", "server.port": url.port or 0}
     with span("GET", where, "client"):
         all_headers = CIMultiDict(headers)
@@ -163,7 +164,7 @@ async def get(
                 response = await session.get(url, headers=all_headers, allow_redirects=False)
             except (aiohttp.ClientError, OSError) as error:
                 failure = error
-            # Outside `except`, so that aiohttp's error, which quotes the query, is not chained.
+            # Raised outside `except`, so that aiohttp's error, which quotes the query, is not chained.
             if failure is not None:
                 raise _no_answer_error(failure, guard, display_url, stall_timeout)
 
@@ -186,8 +187,8 @@ def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeo
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         trust_env=False,
-        read_bufsize=1 << 18,  # aiohttp returns chunks of up to twice this
-        # As Chromium: content security policies and cookies often exceed aiohttp's 8 KB.
+        read_bufsize=1 << 18,  # aiohttp returns chunks of up to twice this size
+        # The limit of Chromium: content security policies and cookies often exceed aiohttp's 8 KB.
         max_line_size=1 << 18,
         max_field_size=1 << 18,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=stall_timeout, sock_read=stall_timeout),
@@ -221,7 +222,7 @@ async def read_chunk(response: aiohttp.ClientResponse) -> bytes:
         return await response.content.readany()
     except (aiohttp.ClientError, OSError) as error:
         reason = failure_reason(error)
-    # Outside `except`, as in `get`.
+    # Raised outside `except`, as in `get`.
     raise BrokenBody(reason)
 
 
@@ -267,20 +268,20 @@ async def _read_beginning(response: aiohttp.ClientResponse, timeout: float) -> t
 
 
 async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str], timeout: float = 2.0) -> str:
-    """Return at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. The
-    text ends with what arrives within ``timeout`` seconds."""
+    """Return the beginning of an error's body for a message: what arrives within ``timeout`` seconds, at most 200
+    characters, without control characters and without ``secrets``, which servers like to quote."""
     if content_coding(response.headers):
         return ""
 
     data, is_whole = await _read_beginning(response, timeout)
-    # Before the search for secrets, because a control character could split one.
+    # Remove control characters first, because they could split a secret.
     text = "".join(char for char in data.decode("utf-8", "replace") if char.isprintable() or char.isspace())
     text = " ".join(text.split())
     longest_first = sorted(secrets, key=len, reverse=True)
     for secret in longest_first:
         text = text.replace(secret, "…")
     if longest_first and not is_whole:
-        # A secret may be cut off at the end.
+        # The end may be a part of a secret, which the search does not notice.
         text = text[: -len(longest_first[0])]
     return text[:200]
 
@@ -288,8 +289,8 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str],
 async def status_error(
     response: aiohttp.ClientResponse, display_url: str, request: DownloadRequest, secrets: set[str]
 ) -> RetryRequest | DownloadFailed:
-    """Return a :class:`RetryRequest` for 429 and 5xx, and a :class:`~transports.errors.UrlExpired` for 410, and for
-    401, 403 and 404 after ``expires_at``."""
+    """Return the error for a response that is not a file: a :class:`RetryRequest` for 429 and 5xx,
+    :class:`~transports.errors.UrlExpired` for 410, and for 401, 403 and 404 after ``expires_at``."""
     status = response.status
     late = request.seconds_past_expiry()
     is_refused_late = late is not None and status in (401, 403, 404)

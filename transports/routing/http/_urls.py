@@ -102,7 +102,7 @@ def parse(text: str, base_url: str | None = None) -> Target:
 def _encoded_url(scheme: str, parts: SplitResult) -> URL:
     """Return a URL without user info and fragment, and with its invalid characters quoted."""
     authority = _canonical_host(parts.hostname or "")
-    # URLs with and without it are not equal.
+    # The default port is left out, because URLs with and without it are not equal.
     default_port = 80 if scheme == "http" else 443
     if parts.port not in (None, default_port):
         authority += f":{parts.port}"
@@ -148,7 +148,7 @@ def _canonical_host(name: str) -> str:
 
 
 def origin_of(base_url: str | None) -> Origin | None:
-    """Return ``None`` if no download can share the origin (``file:``, an extension)."""
+    """Return the origin of a page, or ``None`` if no download can share it (``file:``, an extension)."""
     if base_url is None:
         return None
     try:
@@ -158,7 +158,7 @@ def origin_of(base_url: str | None) -> Origin | None:
 
 
 def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
-    """Add credentials. With ``keep`` (after a redirect), names that the query has already keep their values."""
+    """Add credentials to the query of a URL. With ``keep`` (after a redirect), parameters keep the values they have."""
     present = parse_qsl(url.raw_query_string, keep_blank_values=True)
     present_names = {name for name, _ in present}
     missing: list[tuple[str, str]] = []
@@ -176,6 +176,7 @@ def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
+    """Raise :class:`BadHeader` unless these are headers for credentials with valid values."""
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
             raise BadHeader("the name of a header of its auth is not valid")
@@ -194,17 +195,18 @@ def secret_forms(*texts: str) -> set[str]:
     for text in texts:
         parts = [text, *text.split()]
         if text.startswith("Basic "):
-            # The text after Basic need not be Base64. Too much padding is ignored.
+            # The text after Basic need not be Base64. The decoder ignores more padding than is needed.
             with suppress(ValueError):
                 credentials = base64.b64decode(text.removeprefix("Basic ") + "==").decode()
                 parts += [credentials, *credentials.split(":", 1)]
         for part in parts:
             forms |= {part, quote(part), quote(part, safe=""), unquote(part)}
-    return {form for form in forms if len(form) >= 4}
+    min_chars = 4
+    return {form for form in forms if len(form) >= min_chars}
 
 
 def display_unparsed_url(text: str) -> str:
-    """Shorten a URL for a message: only the scheme if it has an ``@``, which may follow user info."""
+    """Return a URL for a message: shortened, and only its scheme if it has an ``@``, which may follow user info."""
     text = text.strip()
     if "@" not in text:
         return plain_line(redact_url(text), 200)
