@@ -64,7 +64,7 @@ class DevTools(Protocol):
 
 @dataclass(eq=False, slots=True)
 class FrameDocument:
-    """Document of a frame. ``origin`` is reported by the browser. ``id`` is the frame's id in CDP, if it is known."""
+    """Document of a frame. The browser reports its ``origin``. ``id`` is the frame's id in CDP, if that is known."""
 
     channel: Channel
     origin: str
@@ -85,10 +85,10 @@ class FrameWatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentScript:
-    """The agent's script, and how it is run in a page. ``source`` runs before the first script of every later document,
-    and with ``now`` ``late`` runs in the current one. Each is an expression whose value is the agent, or ``undefined``
-    in a frame. It emits text through the global function ``binding``, which calls ``on_emit``. With ``frames`` the
-    documents in frames have agents too."""
+    """The agent's script, and how it is run in a page. ``source`` runs before the first script of every later document.
+    With ``now``, ``late`` runs in the current document. Both are expressions whose value is the agent, or ``undefined``
+    in a frame. The agent emits text through the global function ``binding``, which calls ``on_emit``. With ``frames``,
+    the documents in frames have agents, too."""
 
     source: str
     late: str
@@ -112,15 +112,19 @@ class Channel(ABC):
 
     @abstractmethod
     async def install(self, script: AgentScript) -> None:
-        """Raises :class:`~transports.errors.ProtocolError` if ``late`` throws."""
+        """Run the script in every document from now on.
+
+        Raises :class:`~transports.errors.ProtocolError` if ``late`` throws."""
 
     @abstractmethod
     async def run(self, expression: str) -> None:
-        """Raises :class:`~transports.errors.ProtocolError` if the expression throws."""
+        """Evaluate an expression, whose value is ignored.
+
+        Raises :class:`~transports.errors.ProtocolError` if the expression throws."""
 
     @abstractmethod
     async def find_agent(self) -> PageObject | None:
-        """Returns ``None`` if the current document has none. Never returns while the page hangs."""
+        """Return the agent of the current document, or ``None`` if it has none. Never returns while the page hangs."""
 
     @abstractmethod
     async def ping(self) -> None:
@@ -128,7 +132,9 @@ class Channel(ABC):
 
     @abstractmethod
     async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
-        """Raises :class:`~transports.errors.ProtocolError` if the method throws."""
+        """Call a method of an agent. Return its value or, without ``by_value``, a :class:`PageObject`.
+
+        Raises :class:`~transports.errors.ProtocolError` if the method throws."""
 
     @abstractmethod
     async def set_file(self, element: PageObject, path: Path) -> None: ...
@@ -141,13 +147,13 @@ class Channel(ABC):
 
     @abstractmethod
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """Returns the PDF, or the name of a CDP stream with it.
+        """Print the page. Return the PDF, or the name of a CDP stream that contains it.
 
         ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide, or the paper is A4. Raises
         :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF."""
 
     def disconnect_frame(self, document: FrameDocument) -> None:
-        """Does nothing if the channel cannot disconnect the frame."""
+        """Stop listening to the agent of a frame. Channels that cannot do this do nothing."""
         return
 
     @abstractmethod
@@ -156,6 +162,8 @@ class Channel(ABC):
 
 
 class Rate:
+    """Counter of events, with a limit for each second."""
+
     __slots__ = ("_begun", "count", "limit")
 
     def __init__(self, limit: int) -> None:
@@ -174,6 +182,7 @@ class Rate:
 
 
 async def evaluate(session: DevTools, expression: str, **options: object) -> Mapping[str, Any]:
+    """Return CDP's object for the value of an expression. Raises :func:`start_error` if the expression throws."""
     reply = await session.send("Runtime.evaluate", {"expression": expression, **options})
     if "exceptionDetails" in reply:
         exception = reply["exceptionDetails"].get("exception", {})
@@ -211,7 +220,7 @@ _NAVIGATED_MESSAGES = (
 
 
 def is_closed(error: Exception) -> bool:
-    """True for the end of the page, of its browser or of the driver."""
+    """Return whether an error of Playwright means the end of the page, of its browser or of the driver."""
     return any(text in str(error) for text in _CLOSED_MESSAGES)
 
 
@@ -228,8 +237,9 @@ _INSPECTING = "inspecting the page"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Current document of an agent. ``origin`` is ``"null"`` if opaque, ``domain`` the registrable one of its host,
-    empty if unknown, ``base`` the address that its ``<base>`` sets for relative ones, if it has one."""
+    """Current document of an agent. ``origin`` is ``"null"`` if it is opaque. ``domain`` is the registrable domain of
+    its host, empty if it is not known. ``base`` is the address that its ``<base>`` sets for relative addresses, or an
+    empty text."""
 
     agent: PageObject
     origin: str
@@ -238,24 +248,27 @@ class Document:
 
 
 class Agent(ABC):
+    """Access to the agent in the current document of a page or frame. Every wait has a deadline."""
+
     page: Page
     channel: Channel
     _document: Document | None = None
 
     @property
     def cdp(self) -> DevTools:
-        assert self.channel.cdp is not None  # its users look before
+        assert self.channel.cdp is not None  # callers check this first
         return self.channel.cdp
 
     @abstractmethod
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         """Await ``work`` on the document until it ends, the document is gone, or ``timeout`` seconds have passed.
 
-        ``action`` is for messages. Raises the reason of the loss, :class:`~transports.errors.CallTimeout`, or our error
-        for Playwright's. Work that is given up is cancelled in the background, and its outcome ignored."""
+        ``action`` names the work in messages. Raises the reason why the document is gone,
+        :class:`~transports.errors.CallTimeout`, or an error of this kit in place of Playwright's. Work that is given up
+        is cancelled in the background, and its outcome ignored."""
 
     async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
-        """Raises as :meth:`with_deadline`."""
+        """Send a CDP command and return its reply. Raises as :meth:`with_deadline`."""
         reply: dict[str, Any] = await self.with_deadline(
             self.cdp.send(method, dict(params or {})), method, timeout=timeout
         )
@@ -273,7 +286,8 @@ class Agent(ABC):
         return self._document
 
     async def _registrable_domain(self, timeout: float) -> str:
-        """Ask the browser, which has the Public Suffix List. Empty for a numeric address, and without CDP."""
+        """Return the registrable domain of the page: the browser has the Public Suffix List. It is empty for a numeric
+        address, and without CDP."""
         if self.channel.cdp is None:
             return ""
         tree = await self.send("Page.getFrameTree", timeout=timeout)
@@ -315,8 +329,10 @@ class Agent(ABC):
 
 
 class PageAgent(Agent):
-    """``on_loss(error)`` is called once, as soon as the app is known to be gone. It returns the error for the calls
-    under way and for later ones, whose message adds the consequence (reopened, or over).
+    """The agent of a page's main document.
+
+    ``on_loss(error)`` is called once, as soon as the app is known to be gone. It returns the error for the calls under
+    way and for later calls: its message adds whether the page is opened again or the session is over.
 
     ``on_event(kind, payload)`` is called in the event loop for every event of the page: ``notification``, ``progress``,
     ``elicitation``, ``capabilities``, and the kinds of :meth:`PageEffects.on_event
@@ -335,7 +351,7 @@ class PageAgent(Agent):
         self._on_loss = on_loss
         #: Name of the page's function through which the agent sends events.
         self._binding = f"_{secrets.token_hex(8)}"
-        # The agent sends fewer events a second: more come from a script that impersonates it.
+        # The agent never sends so many events a second: they come from a script that impersonates it.
         self._rate = Rate(5000)
         self._has_warned = False
         self._ends_on_navigation = False
@@ -350,14 +366,15 @@ class PageAgent(Agent):
             self._browser.on("disconnected", self.on_disconnect)
 
     async def install(self, *parts: str, now: bool = False, frames: FrameWatcher | None = None, **options: str) -> None:
-        """``parts`` are further scripts, the arguments of ``agent.js``; ``options`` are added to its configuration.
+        """Install the agent in every document of the page.
 
-        With ``now`` the document that is loaded already gets the agent too. With ``frames`` the documents in frames
-        have agents of their own, whose events go to ``frames``."""
+        ``parts`` are further scripts, the arguments of ``agent.js``; ``options`` are added to its configuration. With
+        ``now``, the document that is loaded already gets the agent, too. With ``frames``, each document in a frame has
+        another agent, whose events go to ``frames``."""
         configuration = {
             "binding": self._binding,
             "inline": INLINE_BYTES,
-            # Characters of JSON in a direct answer (measured: above, a file is faster).
+            # Characters of JSON in a direct answer (measured: a file is faster for longer JSON).
             "longest": 2 << 20,
             "borrowed": now,
             **options,
@@ -395,15 +412,15 @@ class PageAgent(Agent):
         self.page.remove_listener("close", self._on_close)
         if self._browser is not None:
             self._browser.remove_listener("disconnected", self.on_disconnect)
-        # A call that is still under way would take the end of the page, which no event reports now, for the driver's.
+        # No event reports the end of the page any more. A call still under way would take it for the driver's end.
         if not self.lost.done():
             self.lost.set_result(Disconnected("the page was left"))
 
     def _on_emit(self, text: object) -> None:
-        """Deliver an event. Too many in a second end the app's page for this session."""
+        """Deliver an event. If there are too many in a second, give the page up for this session."""
         if self.is_lost:
             return
-        # Checked before parsing, which costs time.
+        # Count the event before parsing, which costs time.
         if self._rate.is_over():
             self.end_flood()
         else:
@@ -413,10 +430,10 @@ class PageAgent(Agent):
         self.mark_lost(Disconnected("the page sent far more events than the limit (docs/security.md); it was given up"))
 
     def deliver(self, text: object, *, to: Callable[[str, Any], None]) -> None:
+        """Parse an event and pass it on. Invalid events are logged only: no call could raise their error."""
         try:
             kind, payload = parse_event(text)
         except ProtocolError as error:
-            # No call could raise the error.
             level = logging.DEBUG if self._has_warned else logging.WARNING
             logger.log(level, "an event is ignored: %s", error.message)
             self._has_warned = True
@@ -447,7 +464,8 @@ class PageAgent(Agent):
 
     @listener
     def _on_close(self, _: Page) -> None:
-        """Wait a moment: a dying browser closes its pages first, and its crash is the reason to report."""
+        """Report the end of the page in a moment: a dying browser closes its pages first, and then its crash is the
+        reason to report."""
         reason = Disconnected("the page was closed")
         asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, reason)
 
@@ -475,7 +493,7 @@ class PageAgent(Agent):
             discard_unawaited(work)
             raise self.loss_error()
 
-        # In a task, whose stack has none of our functions: Playwright reads the stack of each call.
+        # Run the work in a task, whose stack has none of our functions: Playwright reads the stack of each call.
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait((task, self.lost), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -486,7 +504,7 @@ class PageAgent(Agent):
             raise no_answer(action, timeout)
         except PlaywrightError as error:
             if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
-                # An event may bring the real reason.
+                # Wait for an event that may bring the real reason.
                 await asyncio.wait((self.lost,), timeout=2 * _CLOSE_DELAY)
             raise self._map_error(error) from None
         except Exception as error:
@@ -500,10 +518,12 @@ class PageAgent(Agent):
                 discard_unawaited(task)
 
     def loss_error(self, *, sent: bool | None = None) -> TransportError:
+        """Return a new error with the reason why the app is gone, for one call."""
         lost = self.lost.result()
         return type(lost)(lost.message, retryable=lost.retryable, sent=sent)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
+        """Return the error of this kit for an error of Playwright."""
         if self.lost.done():
             return self.loss_error()
 
@@ -514,7 +534,7 @@ class PageAgent(Agent):
                 lost.sent = False
             return lost
         if any(text in message for text in _CLOSED_MESSAGES):
-            # No event has reported the end, so the driver, which sends them, has died.
+            # No event has reported the end, so the driver, which sends the events, has died.
             self.mark_lost(BrowserCrashed("the browser's driver has ended"))
             return self.loss_error()
         return TransportError(f"the browser refused: {message}")

@@ -51,10 +51,10 @@ _locked_profiles: set[Path] = set()
 
 @contextlib.contextmanager
 def lock_profile(folder: Path) -> Iterator[None]:
-    """A browser started on an open profile would not only fail, but also open a window in the other browser.
+    """Lock a profile for the block. A missing folder is created with mode 0700.
 
-    Raises :class:`~transports.errors.ProfileInUse`, also if the other browser is not ours. A missing folder is created
-    with mode 0700.
+    Raises :class:`~transports.errors.ProfileInUse`, also if a browser that is not ours has the profile open: a second
+    browser on it would not only fail, but also open a window in the first.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def lock_profile(folder: Path) -> Iterator[None]:
         raise UsageError(f"{spelled('profile=')} must be a folder, and {folder} is not") from None
     except OSError as error:
         raise UsageError(f"{spelled('profile=')} {folder} cannot be created: {error.strerror}") from None
-    # Chromium would report a profile in use.
+    # Chromium would wrongly report that the profile is in use.
     if not os.access(folder, os.W_OK):
         raise UsageError(f"{spelled('profile=')} {folder} cannot be written to; give a copy of it")
 
@@ -84,7 +84,8 @@ def _is_locked_by_browser(profile: Path) -> bool:
 
 
 def _names_living_process(lock: Path) -> bool:
-    """Read ``host-pid`` of Chromium or ``address:+pid`` of Firefox. A lock of another machine counts as free."""
+    """Return whether the process that a lock names is alive. The lock is a link to ``host-pid`` (Chromium) or
+    ``address:+pid`` (Firefox). A lock of another machine counts as free."""
     try:
         owner = str(lock.readlink())
     except OSError:
@@ -101,7 +102,7 @@ def _names_living_process(lock: Path) -> bool:
 
 
 def _is_held_open(lock: Path) -> bool:
-    """Whether a browser on Windows, which opens the lock for itself alone, holds it."""
+    """Return whether a browser on Windows has the lock open, so that nobody else can open it."""
     try:
         with lock.open("rb"):
             return False
@@ -115,21 +116,20 @@ _SANDBOX_FAILED = "Chromium sandboxing failed!"
 
 
 def start_reason(error: BaseException) -> str:
-    """Returns one line: how the program ended and its first output, or Playwright's message."""
+    """Return in one line why a browser did not start: how it ended and what it printed, or Playwright's message."""
     text = str(error)
     # The message of Chromium, or of its helper, which may be below other lines.
     if _SANDBOX_FAILED in text or "Failed to move to new namespace" in text:
         return _SANDBOX_FAILED
 
     reason = re.sub(r"^BrowserType\.\w+: ", "", first_line(error))
-    exit_line = re.search(r"<process did exit: exitCode=(\w+), signal=(\w+)>", text)
+    exit_line = re.search(r"<process did exit: exitCode=(?P<status>\w+), signal=(?P<signal>\w+)>", text)
     if exit_line is None or "has been closed" not in reason:
         return reason
 
-    status, signal_name = exit_line.groups()
-    end = f"it ended with status {status}"
-    if signal_name != "null":
-        end = f"it was ended by {signal_name}"
+    end = f"it ended with status {exit_line['status']}"
+    if exit_line["signal"] != "null":
+        end = f"it was ended by {exit_line['signal']}"
     # The reason need not be in the first line: Debian's script prints warnings before it.
     stderr = " / ".join(re.findall(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE))
     if not stderr:
@@ -149,7 +149,7 @@ def not_found(name: str | None) -> BrowserNotFound:
 
 
 def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:
-    """``reason`` is ``within N s``, or the message of Playwright in parentheses."""
+    """Return the error for a browser that did not start. ``reason`` is ``within N s``, or a message in parentheses."""
     if _SANDBOX_FAILED in reason:
         return BrowserNotFound(
             f"{program} did not start: it has no sandbox here; allow user namespaces (Docker: --cap-add SYS_ADMIN, or "
@@ -158,7 +158,7 @@ def start_error(engine: str, program: str, profile: Path | None, reason: str) ->
             "package"
         )
     already_open = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
-    # A temporary profile is nobody else's: then the browser could not write its lock.
+    # With a temporary profile, which nobody else uses, the browser could not write its lock.
     if profile is not None and any(text in reason for text in already_open):
         return ProfileInUse.at(profile)
     if engine != "chromium":
@@ -191,7 +191,7 @@ class Browser(OpenedHere):
     :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
-    #: Switches of a Chromium.
+    #: Further command-line switches for a Chromium.
     _switches: ClassVar[Sequence[str]] = ()
 
     @validate_arguments
@@ -278,7 +278,7 @@ class Browser(OpenedHere):
         self._process = process = next_process()
         try:
             self.folder = self._stack.enter_context(RunFolder())
-            # At each start: a process that runs for weeks has its own folder all the time.
+            # Do this at every start, as a process may run for weeks. The folder of a running process is kept.
             remove_abandoned_folders()
             if self._profile is not None:
                 self._stack.enter_context(lock_profile(self._profile))
@@ -393,7 +393,7 @@ class Browser(OpenedHere):
         pages that were opened without a session.
         """
         self._owner.require_same_loop()
-        # A restart under way is not shared: it may find the browser alive and not restart it.
+        # Do not share a restart that is under way: it may find the browser alive, and then does nothing.
         while self._restarting is not None and not self._restarting.done():
             await asyncio.wait((self._restarting,))
         await self._restart_once(self._restart)
@@ -440,7 +440,7 @@ class Browser(OpenedHere):
         return partial(self._end_callbacks.discard, callback)
 
     def mark_ended(self) -> None:
-        """Notify all sessions that the browser has ended. The end of its driver shows only in calls under way."""
+        """Notify all sessions that the browser has ended. No event does this after the end of the driver."""
         while self._end_callbacks:
             self._end_callbacks.pop()(self)
 

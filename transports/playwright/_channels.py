@@ -44,6 +44,7 @@ A4_HEIGHT = 11.69
 
 
 async def open_channel(page: Page) -> Channel:
+    """Return the channel into a page: over CDP where the browser has it."""
     try:
         return CdpChannel(await page.context.new_cdp_session(page))
     except PlaywrightError as error:
@@ -54,6 +55,7 @@ async def open_channel(page: Page) -> Channel:
 
 @cache
 def _function_calling(method: str, arguments: int) -> str:
+    """Return the JavaScript of a function that calls a method of the agent with a number of arguments."""
     # Strict and without spread syntax, so that functions replaced by the page never see the agent's arguments.
     parameters = ", ".join(f"a{index}" for index in range(arguments))
     return f'function({parameters}) {{ "use strict"; return this.{method}({parameters}); }}'
@@ -70,8 +72,8 @@ class CdpChannel(Channel):
         self._frames: FrameContexts | None = None
 
     async def install(self, script: AgentScript) -> None:
-        # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
-        # script runs, before any other script; no script of the page can call it.
+        # `inspect` of the console's command line API hands an object to the debugging session. The function exists only
+        # while our script runs, before any other script; no script of the page can call it.
         script = replace(script, source=f"(agent => {{ if (agent) inspect(agent); }})({script.source})")
         contexts: FrameContexts | None = None
         if script.frames is not None:
@@ -83,7 +85,7 @@ class CdpChannel(Channel):
         if contexts is not None:
             steps.append(contexts.attach())
         steps += installation_steps(self.cdp, script)
-        # Pipelined: sent in this order, without waiting for each reply.
+        # All commands are sent in this order, without waiting for each reply.
         target, *_ = await asyncio.gather(*steps)
         self.target = target["targetInfo"]
         if contexts is not None:
@@ -94,6 +96,7 @@ class CdpChannel(Channel):
             await self._install_now(script, contexts)
 
     async def _install_now(self, script: AgentScript, contexts: FrameContexts | None) -> None:
+        """Install the agent in the documents that are loaded already."""
         if contexts is not None:
             contexts.read_tree((await self.cdp.send("Page.getFrameTree"))["frameTree"])
         self._set_agent(await evaluate(self.cdp, script.late))
@@ -123,7 +126,7 @@ class CdpChannel(Channel):
 
         listen(self.cdp, "Runtime.bindingCalled", on_binding)
         listen(self.cdp, "Page.frameNavigated", on_frame_navigated)
-        # Both come for each document, in this order and before any reply from that document.
+        # Both events come for each document, in this order, and before any reply from that document.
         listen(self.cdp, "Runtime.executionContextsCleared", on_cleared)
         listen(self.cdp, "Runtime.inspectRequested", on_agent)
 
@@ -162,7 +165,7 @@ class CdpChannel(Channel):
         return PageObject(reply["result"]["objectId"])
 
     async def set_file(self, element: PageObject, path: Path) -> None:
-        """The file must be on the browser's machine."""
+        """Choose a file in an ``<input>``. The file must be on the browser's machine."""
         await self.cdp.send("DOM.setFileInputFiles", {"objectId": element.ref, "files": [str(path)]})
 
     async def release_object(self, page_object: PageObject) -> None:
@@ -195,15 +198,15 @@ class CdpChannel(Channel):
 class PlaywrightChannel(Channel):
     """Channel over Playwright, for browsers without CDP. It leaves globals of Playwright's in the page
     (``__playwright__binding__…``). Playwright runs everything in the page's own world, so a page that replaces ``eval``
-    in time can get hold of the agent. It gains nothing: the agent has no privileges, and its output is validated
-    (:mod:`._received`)."""
+    in time can get hold of the agent. The page gains nothing by this: the agent has no privileges, and its output is
+    validated (:mod:`._received`)."""
 
     def __init__(self, page: Page, frame: Frame | None = None, agent_at: tuple[str, str] | None = None) -> None:
         self._page = page
         self._world = frame or page.main_frame
         self._undo = contextlib.AsyncExitStack()
         # Name of a global function of the document, and the key for which it returns the agent.
-        self._place, self._key = agent_at or (f"_{secrets.token_hex(8)}", secrets.token_hex(16))
+        self._function, self._key = agent_at or (f"_{secrets.token_hex(8)}", secrets.token_hex(16))
 
     async def install(self, script: AgentScript) -> None:
         documents: _FrameDocuments | None = None
@@ -240,7 +243,7 @@ class PlaywrightChannel(Channel):
         hand_over = f"""(agent => {{
           "use strict";
           const value = key => (key === {self._key!r} ? agent : undefined);
-          if (agent) Object.defineProperty(globalThis, {self._place!r}, {{ value }});
+          if (agent) Object.defineProperty(globalThis, {self._function!r}, {{ value }});
         }})({script.source})"""
         return f"{announce}; {hand_over}"
 
@@ -255,7 +258,8 @@ class PlaywrightChannel(Channel):
         await handle.dispose()
 
     def inside(self, frame: Frame) -> PlaywrightChannel:
-        return PlaywrightChannel(self._page, frame, (self._place, self._key))
+        """Return a channel into a frame of the page."""
+        return PlaywrightChannel(self._page, frame, (self._function, self._key))
 
     async def set_agent(self, handle: JSHandle) -> None:
         is_agent = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
@@ -263,7 +267,7 @@ class PlaywrightChannel(Channel):
 
     async def find_agent(self) -> PageObject | None:
         await self.set_agent(
-            await self._world.evaluate_handle("args => globalThis[args[0]]?.(args[1])", [self._place, self._key])
+            await self._world.evaluate_handle("args => globalThis[args[0]]?.(args[1])", [self._function, self._key])
         )
         return self.agent
 
@@ -277,7 +281,7 @@ class PlaywrightChannel(Channel):
             call = f"(agent, args) => {{ 'use strict'; return agent.{method}(...args); }}"
             return PageObject(await handle.evaluate_handle(call, js_args))
 
-        # The outcome is a list: the value, or ``null`` and what the method threw.
+        # The outcome is a list of the value, or of ``null`` and what the method threw.
         outcome = await handle.evaluate(
             f"async (agent, args) => {{ 'use strict'; try {{ return [await agent.{method}(...args)]; }}"
             " catch (error) { return [null, String(error)]; } }",
@@ -291,7 +295,7 @@ class PlaywrightChannel(Channel):
         raise _page_error(method, "it returned no outcome")
 
     async def set_file(self, element: PageObject, path: Path) -> None:
-        """Playwright uploads the file to a browser on another machine."""
+        """Choose a file in an ``<input>``. Playwright uploads it if the browser is on another machine."""
         input_element = element.ref.as_element()
         if input_element is None:
             raise _page_error("createFileInput", "it returned no element")
@@ -323,8 +327,8 @@ class PlaywrightChannel(Channel):
 
 
 class _FrameDocuments:
-    """Documents in frames. The first call of Playwright's binding in each of them has an empty text. ``about:srcdoc``
-    counts as opaque."""
+    """Documents in the frames of a page. Each new document calls Playwright's binding first with an empty text.
+    ``about:srcdoc`` counts as opaque."""
 
     def __init__(self, channel: PlaywrightChannel, watcher: FrameWatcher, undo: contextlib.AsyncExitStack) -> None:
         self._channel = channel
@@ -348,7 +352,7 @@ class _FrameDocuments:
 
     async def install_now(self, source: str) -> None:
         for frame in self._page.frames[1:]:
-            # A frame may be going away.
+            # A frame that is just being removed raises an error.
             with contextlib.suppress(PlaywrightError):
                 channel = self._channel.inside(frame)
                 await channel.set_agent(await frame.evaluate_handle(source))

@@ -48,9 +48,10 @@ from ._received import Held, decode_base64, parse_json
 
 
 class Ladder:
-    """The size that the page declares is a limit as well as ``max_bytes``: each rung stops at the first byte beyond.
+    """Ways of content out of a page. The size that the page declares is a limit as well as ``max_bytes``: each rung
+    stops at the first byte beyond.
 
-    ``downloads`` is ``None`` if the browser may not download for us."""
+    ``downloads`` is ``None`` if the browser may not download for us. ``used`` counts the files by their rung."""
 
     def __init__(
         self,
@@ -70,7 +71,9 @@ class Ladder:
         self.limits = limits
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """All rungs share ``timeout``. Raises :class:`~transports.errors.SizeMismatch` if none delivered every byte."""
+        """Write content of the page to ``path``, by the first rung that works. All rungs share ``timeout``.
+
+        Raises :class:`~transports.errors.SizeMismatch` if no rung delivered every byte."""
         size = handle.size
         assert size is not None
         deadline = time.monotonic() + timeout
@@ -92,7 +95,7 @@ class Ladder:
                     return
                 failures.append(f"{rung}: {saved_size} of {size} bytes")
 
-            # The next rung starts afresh.
+            # The next rung begins with no file.
             path.unlink(missing_ok=True)
         raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failures)})")
 
@@ -106,7 +109,7 @@ class Ladder:
         return rungs
 
     async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> bytes:
-        """``answer`` is a reference to a text that is too long for an answer (:func:`is_reference`)."""
+        """Return a text that was too long for an answer. ``answer`` is the reference to it (:func:`is_reference`)."""
         held = parse_json(answer, Held, "a long answer")
         # Base64 makes 4 characters of 3 bytes; the rest of the JSON may need up to 1 MB.
         max_size = self._max_bytes * 4 // 3 + MB
@@ -147,7 +150,8 @@ class Ladder:
             await self._agent.invoke("release", held.id, timeout=5)
 
     def _collect_garbage(self, size: int) -> None:
-        """Blobs live until it is done, and a browser has limited space for them, so the next download waits for it."""
+        """Let the browser collect garbage after every ``collect_every`` bytes. Until then, saved blobs take up its
+        limited space, so the next download waits for the collection."""
         self._moved += size
         if self._moved >= self.limits.collect_every:
             self._moved = 0
@@ -199,7 +203,7 @@ class Ladder:
                 if appending is not None:
                     await asyncio.gather(appending, return_exceptions=True)
             finally:
-                # Also if the wait above is cancelled.
+                # Remove the slices even if the wait above is cancelled.
                 for slice_path in slice_paths:
                     slice_path.unlink(missing_ok=True)
 
@@ -212,7 +216,7 @@ class Ladder:
                 reply = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
                 await self.save_stream(f"blob:{reply['uuid']}", path, limit=size, timeout=remaining(deadline))
             finally:
-                # Only after the last byte: a blob that nothing refers to may be collected as garbage.
+                # Release the blob only after the last byte: then nothing refers to it, and it may be collected.
                 await self._agent.release_object(blob)
         except (CallTimeout, ProtocolError):
             raise
@@ -222,7 +226,7 @@ class Ladder:
             raise
 
     async def save_stream(self, stream: str, path: Path, *, timeout: float, limit: int | None = None) -> None:
-        """Closes the stream, also after too many bytes; with ``None`` as ``limit`` the largest content is allowed."""
+        """Write a CDP stream to ``path``, and close the stream. ``limit`` is by default the largest allowed content."""
         if limit is None:
             limit = self._max_bytes
         size = 0
@@ -239,7 +243,7 @@ class Ladder:
     async def _read_stream(self, stream: str, deadline: float) -> AsyncIterator[bytes]:
         chunk_size = 4 * MB
         if isinstance(self._agent, FrameAgent):
-            # Its CDP messages are nested in messages of the page's session.
+            # CDP messages of a frame are nested in messages of the page's session.
             chunk_size = 1 * MB
         is_at_end = False
         while not is_at_end:
@@ -252,8 +256,7 @@ class Ladder:
     # --- rung 3: base64 text ------------------------------------------------------------------------------------------
 
     async def _save_by_slices(self, held_id: str, size: int, path: Path, deadline: float) -> None:
-        # 8 MB once it is base64.
-        slice_size = 6 * MB
+        slice_size = 6 * MB  # 8 MB of base64
         with path.open("xb") as file:
             for start in range(0, size, slice_size):
                 end = min(start + slice_size, size)
@@ -264,7 +267,7 @@ class Ladder:
                 except ProtocolError as error:
                     # The file behind a File or Blob has changed or is gone.
                     raise UnsupportedBinary(f"the app returned content that cannot be read: {error.message}") from None
-                # Base64 writes 4 characters for every 3 bytes, and for a shorter last group. More is not our slice.
+                # Base64 writes 4 characters for every 3 bytes, and for a shorter last group. More cannot be our slice.
                 max_length = (end - start + 2) // 3 * 4
                 if len(text) > max_length:
                     raise too_large(size)
@@ -289,20 +292,20 @@ def _append_slice(slice_path: Path, path: Path) -> None:
 
 
 class Uploads:
-    """Hands files of a call to the page. Whether the browser sees our files is probed with the first upload, unless it
-    ``shares_disk``."""
+    """Files of calls on their way into the page. Unless the browser ``shares_disk``, the first upload tries whether it
+    sees our files."""
 
     def __init__(self, agent: Agent, folder: Path, *, shares_disk: bool) -> None:
         self._agent = agent
         self._folder = folder
-        # ``None`` until the first upload.
+        # ``None`` means not known yet.
         self._shares_disk = True if shares_disk else None
 
     @contextlib.asynccontextmanager
     async def prepare(
         self, payload: dict[str, Any], content: Sequence[Found], *, timeout: float
     ) -> AsyncIterator[tuple[str, list[PageObject]]]:
-        """Yields the JSON of a call, and one ``<input type=file>`` for each large content.
+        """Yield the JSON of a call, and an ``<input type=file>`` for each large content.
 
         The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13)."""
         if not content:
@@ -339,7 +342,7 @@ class Uploads:
                 await self._agent.release_object(page_object)
 
     async def _element_with_file(self, path: Path, timeout: float) -> PageObject:
-        """Return an ``<input>`` with the file; in a browser on another machine, an object like it with the text."""
+        """Return an ``<input>`` with the file or, for a browser on another machine, an object that holds its bytes."""
         if self._shares_disk is None:
             self._shares_disk = await self._sees_our_files(timeout)
         if self._shares_disk:
@@ -349,15 +352,15 @@ class Uploads:
 
         buffer = await self._agent.invoke("createFileBuffer", timeout=timeout, returns=PageObject)
         with open_regular(path) as file:
-            # 4 MB of base64.
-            chunk_size = 3 * MB
+            chunk_size = 3 * MB  # 4 MB of base64
             while chunk := await asyncio.to_thread(file.read, chunk_size):
                 text = pybase64.b64encode(chunk).decode()
                 await self._agent.invoke("appendToBuffer", buffer, text, timeout=timeout)
         return buffer
 
     async def _sees_our_files(self, timeout: float) -> bool:
-        """Try a file with a random name: another machine may have a file of the same path and size."""
+        """Return whether the browser sees our files. The probe has a random name, because another machine may have a
+        file with the path and size of any other file."""
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix="probe-") as file:
             file.write(b"near")
             file.flush()
@@ -367,7 +370,7 @@ class Uploads:
         return element is not None
 
     async def _file_input(self, path: Path, timeout: float) -> PageObject | None:
-        """Returns ``None`` if the browser does not see the same file."""
+        """Return an ``<input>`` with a file, or ``None`` if the browser does not see the same file."""
         element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
         try:
             await self._agent.set_file(element, path, timeout=timeout)
@@ -393,6 +396,7 @@ def _content_descriptor(binary: BinaryData) -> dict[str, object]:
 
 
 def _inline_bytes(binary: BinaryData) -> bytes | None:
+    """Return content that is small enough to travel inside the call, or ``None`` for larger content."""
     max_size = 64 * 1024  # up to here, base64 in the call is faster than another round trip (measured)
     match binary.content:
         case bytes() as data if len(data) <= max_size:
@@ -405,7 +409,7 @@ def _inline_bytes(binary: BinaryData) -> bytes | None:
 
 
 def _file_with_content(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
-    """Return a file with the content: its own, or a new one in ``folder`` that is removed with ``stack``."""
+    """Return the file of the content or, for bytes, a new file in ``folder``, which ``stack`` removes."""
     if isinstance(binary.content, LocalFile):
         return binary.content.path.resolve()
     with (

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 #: Items kept of each kind: the first errors and requests, the last lines of the console.
 _MAX_ITEMS = 20
 #: The first place in the stack of an error, as Chromium writes it.
-_STACK_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(\d+:\d+)\)?")
+_STACK_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(?P<url>\w+://[^\s()]{1,2000}):(?P<position>\d+:\d+)\)?")
 #: Start of the message of a failed request.
 _NETWORK_PREFIX = "Failed to load resource: "
-#: Redacts by rules alone: the session that shows these lines masks its known values itself.
+#: Redactor without known values: the session that shows these lines masks them itself.
 _REDACTOR = Redactor(secrets=NO_SECRETS)
 #: State of a document, and the address of the first script or style sheet that holds it up.
 _MISSING_PARTS = """() => {
@@ -58,7 +58,8 @@ _REASONS = {
 
 
 def explain_load_failure(error: str, url: str, status: int | None = None) -> str:
-    """``error`` is the message of Playwright or Chromium's ``net::ERR_…`` code, ``status`` that of the last answer."""
+    """Return why a page did not load, with advice. ``error`` is the message of Playwright or Chromium's ``net::ERR_…``
+    code, ``status`` the HTTP status of the last answer."""
     message = first_line(error)
     if status in (204, 205):
         return f"the server answers {status_phrase(status)}, so there is no page; correct the address"
@@ -74,7 +75,7 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
                 reason += spelled(", or give a context= that was made with ignore_https_errors=True")
             return reason
 
-    # An error without advice: its code, or the message of Playwright.
+    # For an error without advice, return its code or the message of Playwright.
     start = message.find("net::")
     if start >= 0:
         return message[start:].split(" at ")[0]
@@ -82,7 +83,8 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
 
 
 async def explain_slow_load(page: Page) -> str:
-    """Never raises. If the page hangs, it guesses after two seconds."""
+    """Return what a page that loads too slowly waits for. If the page hangs, the reason is a guess after two seconds.
+    Never raises."""
     async with _best_effort():
         if page.url == "about:blank":
             return "its server has not answered; is it the right address?"
@@ -96,13 +98,14 @@ async def explain_slow_load(page: Page) -> str:
 
 @contextlib.asynccontextmanager
 async def _best_effort() -> AsyncIterator[None]:
-    """Ends the block after two seconds or an error: nothing may hide the error that is explained."""
+    """End the block silently after two seconds or an error: neither may hide the error that is being explained."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(2.0):
             yield
 
 
 def location_note(current: str, target: str) -> str:
+    """Return where a page is now, as a part of a sentence; empty if that is its ``target``."""
     if same_document(current, target):
         return ""
     return f", now at {shown_address(current)},"
@@ -113,7 +116,7 @@ def shown_address(url: str) -> str:
 
 
 def same_document(current: str, target: str) -> bool:
-    """Compare two addresses. A fragment counts only if the target has one."""
+    """Return whether two addresses are those of one document. A fragment counts only if the target has one."""
     current_parts, target_parts = urlsplit(current), urlsplit(target)
     same_fragment = target_parts.fragment in ("", current_parts.fragment)
     return same_fragment and _document_key(current_parts) == _document_key(target_parts)
@@ -131,7 +134,7 @@ def sign_in_advice() -> str:
 
 
 async def asks_to_sign_in(frame: Frame, target: str) -> bool:
-    """True for a password field, and if the page has led to the address of a sign-in page. Never raises."""
+    """Return whether a page has a password field, or has led to the address of a sign-in page. Never raises."""
     if _names_sign_in(frame.url) and not _names_sign_in(target):
         return True
     async with _best_effort():
@@ -147,7 +150,7 @@ def _names_sign_in(url: str) -> bool:
 
 @dataclass(slots=True)
 class PageProblems:
-    """Each item is a line of at most 300 characters without secrets, since the page's last navigation.
+    """Problems of a page since its last navigation. Each item is a line of at most 300 characters without secrets.
 
     ``errors`` are uncaught exceptions and violations of the page's policy, with file, line and column if known.
     ``requests`` are failed requests as ``URL: reason``. ``console`` are its lines as ``console.level: text``.
@@ -161,7 +164,7 @@ class PageProblems:
         return [*self.errors, *self.requests, *self.console]
 
     def summary(self) -> str:
-        """Holds three items: the first errors and requests, then the last lines of the console."""
+        """Return three items at most: the first errors and requests, then the last lines of the console."""
         max_items = 3
         items = [*self.errors, *self.requests][:max_items]
         free_places = max_items - len(items)
@@ -174,7 +177,7 @@ class PageProblems:
         return {name: items for name, items in kinds.items() if items}
 
     def add_error(self, text: str, url: str, line: int, column: int) -> None:
-        """``url`` is empty if the place is not known. Lines and columns count from 1."""
+        """Add an error of a script. ``url`` is empty if its place is not known. Lines and columns count from 1."""
         place = f" ({redact_url(url)}:{line}:{column})" if url else ""
         _append_item(self.errors, _shown_line(text) + place)
 
@@ -184,12 +187,13 @@ class PageProblems:
             _append_item(self.requests, f"{redact_url(url)}: {_shown_line(reason)}")
 
     def add_console(self, level: str, text: str, frame: Mapping[str, Any] | None = None) -> None:
-        """An error has the place of its creation if the page logged its stack, otherwise that of ``frame``."""
+        """Add a line of the console. An error has the place where it was created if the page logged the stack,
+        otherwise the place where it was logged (``frame``)."""
         place = ""
         if level == "error":
             creation = _STACK_FRAME.search(text)
             if creation is not None:
-                place = f" ({redact_url(creation[1])}:{creation[2]})"
+                place = f" ({redact_url(creation['url'])}:{creation['position']})"
             elif frame and frame["url"]:
                 place = f" ({redact_url(frame['url'])}:{frame['lineNumber'] + 1}:{frame['columnNumber'] + 1})"
         self.console.append(f"console.{level}: {_shown_line(text)}{place}")
@@ -197,7 +201,8 @@ class PageProblems:
 
 
 def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -> NotAbpApp:
-    """A page that asks to sign in has no other fault. ``advice`` is left out if a script error explains the fault."""
+    """Return the error for a page that is no app. ``advice`` is left out if an error of a script explains the
+    ``fault``. A page that asks to sign in gets only the advice to do so."""
     if sign_in:
         return NotAbpApp(f"{fault}; {sign_in_advice()}", code="PERMISSION_REQUIRED", details=problems.as_details())
     parts = [fault]
@@ -209,7 +214,8 @@ def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -
 
 
 async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
-    """Never raises. For a page that is gone or hangs, the result is incomplete after two seconds."""
+    """Return the problems that the browser has recorded for a page. Never raises. If the page is gone or hangs, the
+    result is incomplete after two seconds."""
     problems = PageProblems()
     async with _best_effort():
         try:
@@ -222,11 +228,12 @@ async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
 
 
 async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems) -> None:
-    """The browser repeats its records as events whenever the domains are enabled."""
+    """Read the browser's records over CDP: it repeats them as events when their domains are enabled."""
 
     def on_exception(event: Mapping[str, Any]) -> None:
         details = event["exceptionDetails"]
         exception = details.get("exception", {})
+        # What a script throws need not be an Error: then it has a value and no description.
         text = exception.get("description") or exception.get("value") or details["text"]
         problems.add_error(str(text), details.get("url", ""), details["lineNumber"] + 1, details["columnNumber"] + 1)
 
@@ -284,14 +291,16 @@ def _append_item(items: list[str], item: str) -> None:
 
 
 def _shown_line(text: str) -> str:
+    max_chars = 300
     line = _REDACTOR.redact_text(first_line(text))
-    if len(line) > 300:
-        return f"{line[:300]}…"
+    if len(line) > max_chars:
+        return f"{line[:max_chars]}…"
     return line
 
 
 def app_fault(app: AppState, protocol: str, waited: float) -> str:
-    """Name what the app lacks; empty if it is complete. ``protocol`` may be ``auto``; ``waited`` is in seconds."""
+    """Return what an app lacks, as the end of a sentence; empty if it is complete. ``protocol`` may be ``auto``;
+    ``waited`` is in seconds."""
     if app.threw:
         return f"has a window.abp that throws: {app.threw[:200]}"
     if not app.present:
@@ -313,6 +322,7 @@ def app_fault(app: AppState, protocol: str, waited: float) -> str:
 
 
 def refused_page(app: AppState, status: int | None, url: str) -> str:
+    """Return how the server refused a page without an app; empty if it did not."""
     has_app = app.present or app.threw
     if has_app or status is None:
         return ""
@@ -332,6 +342,7 @@ def _status_advice(status: int) -> str:
 
 
 def advice_for(app: AppState, protocol: str, status: int | None) -> str:
+    """Return what to do about a page that has no app for ``protocol``."""
     if status == _UPGRADE:
         return "use ws:// for a WebSocket"
     if protocol != "webmcp":

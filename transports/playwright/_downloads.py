@@ -41,11 +41,11 @@ MB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes are in bytes, times in seconds."""
+    """Limits of downloads. Sizes are in bytes, times in seconds."""
 
     #: Chromium silently drops more than ten downloads a second from one frame.
     per_second: int = 9
-    #: Below this a stream is as fast as a download (measured), and the rate of downloads is limited.
+    #: Smaller content is not downloaded: a stream is as fast (measured), and the rate of downloads is limited.
     download_from: int = 1 * MB
     #: From this size on, the file can be read while the browser writes it.
     link_from: int = 4 * MB
@@ -56,14 +56,14 @@ class Limits:
     #: time.
     max_whole: int = 400 * MB
     slice_size: int = 64 * MB
-    #: Moved out of the page between two garbage collections there.
+    #: Bytes that are moved out of the page between two garbage collections there.
     collect_every: int = 128 * MB
-    #: For a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
+    #: For a download to begin. A download that the browser refuses (in a sandboxed frame, say) gives no event at all.
     start: float = 2.0
     #: Bytes for which a download may begin a second later. Alone, 512 MB begin after half a second; if the download is
     #: given up on a busy machine, they take four times as long by the next rung.
     late_start: int = 128 * MB
-    #: For a download to begin after an earlier one has worked: then a late one is only slow.
+    #: For a download to begin after an earlier download has worked: then the browser is only slow.
     slow_start: float = 30.0
     #: For the browser to accept a cancellation, and again to report the end of the download.
     cancel: float = 2.0
@@ -73,7 +73,7 @@ LIMITS = Limits()
 
 
 class ByteLimits(NamedTuple):
-    """Limits for the bytes of downloads. ``total`` is that of all files that are not taken yet."""
+    """Limits for the bytes of downloads: of one file, and in ``total`` of all files that are not taken yet."""
 
     file: int
     total: int | None = None
@@ -84,7 +84,7 @@ _NAME_LENGTH = 20
 
 
 class GrowingFile:
-    """Gives the file of a download its name ``path`` while the browser still writes it, if possible.
+    """File of a download that gets its name ``path`` while the browser still writes it, if possible.
 
     Chromium begins with a hidden file in ``temporary`` and renames it when its writer pauses, which may be at the very
     end. So create this object before the download begins: a single new file there is assumed to be the download's.
@@ -97,12 +97,14 @@ class GrowingFile:
         self._looking: set[asyncio.Task[None]] = set()
 
     def start_looking(self) -> None:
-        # Elsewhere (Windows) a reader of the file would keep take() from renaming it.
+        # On Windows, a reader of the file would keep replace_with() from renaming it.
         if OPEN_FILES_MOVE:
             spawn(self._look_for_file(), self._looking)
 
     async def replace_with(self, written: Path) -> None:
-        """Raises :class:`RungUnusable` for a file elsewhere: a browser in a snap or container has its own folders."""
+        """Move the file that the browser has ``written`` to the path.
+
+        Raises :class:`RungUnusable` if the file is not there: a browser in a snap or container has its own folders."""
         await cancel_and_wait(self._looking)
         try:
             await in_thread(_replace_file, written, self._path)
@@ -114,13 +116,15 @@ class GrowingFile:
         self._path.unlink(missing_ok=True)
 
     async def _look_for_file(self) -> None:
-        # The link fails on another file system, and on one without hard links.
+        # A link to another file system, or on a file system without hard links, raises an error.
+        interval = 0.003
         with suppress(OSError):
             while not self._link_single_new_file():
-                await asyncio.sleep(0.003)
+                await asyncio.sleep(interval)
 
     def _link_single_new_file(self) -> bool:
-        """Called on the event loop: a thread could do it after :meth:`discard`."""
+        """Give the only new file the path. Return whether that was done. This must run in the event loop: a thread
+        could do it after :meth:`discard`."""
         new_files = self._hidden_files() - self._files_before
         if len(new_files) != 1:
             return False
@@ -152,21 +156,23 @@ def move_file(source: Path, target: Path) -> None:
 
 
 class RungUnusable(Exception):
-    """The next rung of the ladder may work. Never leaves this package."""
+    """Raised if a rung of the ladder does not work, but the next one may. Never leaves this package."""
 
 
 def remaining(deadline: float) -> float:
-    """Raises :class:`~transports.errors.CallTimeout` if it has passed. ``deadline`` is of :func:`time.monotonic`."""
-    seconds = deadline - time.monotonic()
-    if seconds <= 0:
+    """Return the seconds until ``deadline``, a time of :func:`time.monotonic`.
+
+    Raises :class:`~transports.errors.CallTimeout` if it has passed."""
+    seconds_left = deadline - time.monotonic()
+    if seconds_left <= 0:
         raise CallTimeout("the content could not be taken out of the page in time; raise ABP_DOWNLOAD_TIMEOUT")
-    return seconds
+    return seconds_left
 
 
 @dataclass(eq=False, slots=True)
 class _Saving:
-    """A download of ours. Once it has ``begun``, ``guid`` is the browser's id of it. The result of ``state`` is the one
-    in which it ends. ``has_ended`` stays false for a download over its limit, which still runs."""
+    """A download that was started here. Once it has ``begun``, ``guid`` is the browser's id for it. The result of
+    ``state`` is the state in which it ends. ``has_ended`` stays false for a download over its limit, which goes on."""
 
     name: str
     limit: int
@@ -179,7 +185,7 @@ class _Saving:
 class CdpDownloads:
     """Downloads from one page over CDP, one at a time.
 
-    ``slots`` are shared by all pages of the browser. ``folder`` is given if other sessions share the context.
+    ``slots`` are shared by all pages of the browser. ``folder`` is set if other sessions share the context.
     ``on_app_download(event, folder)`` is called for every download that was not started here. The caller removes
     ``app_folder`` once the page is closed: until then Chromium creates it again for a cancelled download."""
 
@@ -248,13 +254,14 @@ class CdpDownloads:
     async def _save_click(
         self, agent: Agent, path: Path, method: str, *args: object, size: int, limit: int, deadline: float
     ) -> None:
+        """Let a ``method`` of the agent click a download link, and move the file to ``path``."""
         async with self._lock, self._slots:
             await self._wait_for_allowed_start(size)
             folder = self._shared_folder or path.parent
             await self.set_folder(folder)
 
             growing = GrowingFile(path, self._temporary)
-            # With another download under way, the files of the two could not be distinguished.
+            # The files of two downloads that run at the same time could not be distinguished.
             is_only_download = not self._slots.locked()
             if is_only_download and size >= self.limits.link_from:
                 growing.start_looking()
@@ -274,25 +281,25 @@ class CdpDownloads:
                 self._saving = None
                 discard_unawaited(saving.state)
                 discard_unawaited(watching)
-                # Downloads from frames of windows are known only by this folder.
+                # Downloads of the app from frames of windows are recognised only by this folder.
                 with contextlib.suppress(TransportError):
                     await self.set_folder(self.app_folder)
 
     async def ping_driver(self) -> None:
-        """Send a command each second: the end of the driver shows in nothing else."""
+        """Send a command each second, because nothing else shows that the driver has ended."""
         with contextlib.suppress(TransportError):
             while True:
                 await asyncio.sleep(1.0)
                 await self._send_command("Browser.getVersion", {}, timeout=10)
 
     async def _cancel_saving(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
-        """Cancels also a download that has not begun yet."""
-        # This has no effect on a download that has begun. Any other is cancelled when it begins.
+        """Cancel a download, which may not have begun yet, and remove its file."""
+        # Cancelling the future has no effect if the download has begun. Otherwise the download is cancelled later.
         discard_unawaited(saving.begun)
         if saving.begun.cancelled():
             self._given_up[saving.name] = folder
 
-        # Before the download is cancelled, which takes seconds and may itself be cancelled.
+        # Do this first: to cancel the download takes seconds, and may itself be cancelled.
         await growing.discard()
         if saving.has_ended:
             _remove_written(saving.guid, folder)
@@ -300,13 +307,15 @@ class CdpDownloads:
             await self.cancel(saving.guid, folder)
 
     async def _wait_for_allowed_start(self, size: int) -> None:
-        """Raises :class:`RungUnusable` if content of this ``size`` goes faster by another rung than by waiting."""
+        """Wait until the browser allows another download.
+
+        Raises :class:`RungUnusable` if content of this ``size`` goes faster by another rung than by waiting."""
         if len(self._recent_starts) == self.limits.per_second:
             oldest = self._recent_starts[0]
-            wait = oldest + 1.0 - time.monotonic()
-            if wait > 0 and size < self.limits.wait_from:
+            seconds_to_wait = oldest + 1.0 - time.monotonic()
+            if seconds_to_wait > 0 and size < self.limits.wait_from:
                 raise RungUnusable("more downloads a second than the browser allows")
-            await asyncio.sleep(wait)
+            await asyncio.sleep(seconds_to_wait)
         self._recent_starts.append(time.monotonic())
 
     @property
@@ -328,9 +337,9 @@ class CdpDownloads:
         self._folder = folder
 
     async def _wait_for_start(self, agent: Agent, began: asyncio.Future[None], size: int, deadline: float) -> None:
-        """Raises :class:`RungUnusable` if the download does not begin in time.
+        """Wait until a download has begun. Raises :class:`RungUnusable` if it does not begin in time.
 
-        In a frame the time is always short: a frame that may not download gives no event, whatever worked before."""
+        In a frame the time is always short, whatever worked before: a frame that may not download gives no event."""
         in_frame = agent is not self._agent
         start_timeout = self.limits.start + size / self.limits.late_start
         if self._has_worked and not in_frame:
@@ -350,9 +359,9 @@ class CdpDownloads:
 
     @listener
     def _on_started(self, event: dict[str, Any]) -> None:
-        """Tell our own downloads, known by their name, from those of the app."""
+        """Distinguish downloads that were started here, which have known names, from those of the app."""
         guid = event["guid"]
-        # All sessions of the browser get this event. The folder of the app's own downloads is removed as a whole.
+        # All sessions of the browser get this event. Only the folder of the app's downloads is removed as a whole.
         if self._folder != self.app_folder:
             self._note_download(self._folder / guid)
         # The browser may have added an ending.
@@ -393,10 +402,10 @@ class CdpDownloads:
             saving.state.set_exception(too_large(saving.limit))
 
     async def cancel(self, guid: str, folder: Path) -> None:
-        """Takes four seconds at most.
+        """Cancel a download and remove its files. This takes four seconds at most.
 
-        If the browser has not reported the end by then, the files are removed when it does or disconnects, even after
-        the end of the session."""
+        If the browser has not reported the end by then, the files are removed again when it reports the end or
+        disconnects, even after the end of the session."""
         # The browser holds the file open until it reports the end, and then renames it.
         new_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         _, end = self._cancelled.setdefault(guid, (folder, new_future))
@@ -444,7 +453,7 @@ def _remove_written(guid: str, folder: Path) -> None:
 
 
 def is_over(progress: Mapping[str, Any], limit: int) -> bool:
-    """``progress`` is the event of CDP. Its total is 0 while it is unknown."""
+    """Return whether a download exceeds ``limit`` bytes. ``progress`` is CDP's event; its total is 0 while unknown."""
     size: float = max(progress.get("receivedBytes", 0), progress.get("totalBytes", 0))
     return size > limit
 
@@ -466,9 +475,9 @@ class PlaywrightDownloads:
         return url == self._url
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
-        """As :meth:`CdpDownloads.save`, but :class:`RungUnusable` is raised at once after the first refusal.
+        """Save a ``blob:`` URL as :meth:`CdpDownloads.save`, but fail at once after a first refusal by the browser.
 
-        Playwright reports no progress: a file is measured at its end. The blob in the browser is no smaller."""
+        Playwright reports no progress, so a file is measured only at its end. Its blob takes as much space anyway."""
         if size < self.limits.wait_from:
             raise RungUnusable("too small to be worth a download")
         async with self._lock, self._slots:
@@ -495,7 +504,7 @@ class PlaywrightDownloads:
     async def save_held(
         self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
     ) -> None:
-        """As :meth:`CdpDownloads.save_held`, but with several calls into the page."""
+        """Save a part of held content as :meth:`CdpDownloads.save_held`, but with several calls into the page."""
         url = await agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
         if not url:
             raise RungUnusable("the page replaced URL.createObjectURL")
@@ -529,7 +538,7 @@ async def _move_downloaded_file(download: Download, path: Path) -> None:
 
 
 class AppDownloads:
-    """The app's own downloads. ``on_started(guid, url, name, frame)`` returns whether a file is wanted."""
+    """Downloads that the app itself starts. ``on_started(guid, url, name, frame)`` returns whether a file is wanted."""
 
     def __init__(self, agent: PageAgent, downloads: CdpDownloads, limits: ByteLimits) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
@@ -553,11 +562,12 @@ class AppDownloads:
         agent.cdp.on("Page.frameAttached", lambda event: self._frame_ids.append(event["frameId"]))
 
     async def prepare(self) -> None:
-        """Called before the app's first script."""
+        """Let the browser download to :attr:`folder`. This must be done before the app's first script runs."""
         await self._downloads.set_folder(self.folder)
 
     @listener
     def _on_target(self, event: dict[str, Any]) -> None:
+        """Remember a new window or frame of the page, so that its downloads belong to this session."""
         target = event["targetInfo"]
         target_id = target["targetId"]
         is_in_own_context = not self._downloads.shared and target.get("browserContextId") == self._downloads.context_id
@@ -575,7 +585,7 @@ class AppDownloads:
             self._unattributed[event["guid"]] = event
 
     def _track_if_ours(self, progress: Mapping[str, Any]) -> None:
-        """Track a download of an unknown frame, as of a window, if its file is in our folder."""
+        """Track a download from an unknown frame, such as a frame of a window, if its file is in our folder."""
         guid = progress["guid"]
         started = self._unattributed[guid]
         is_ours = any((self.folder / name).exists() for name in (f"{guid}.crdownload", guid))
@@ -614,6 +624,7 @@ class AppDownloads:
                 self._fail_and_cancel(guid, excess)
 
     def _excess_error(self, progress: Mapping[str, Any]) -> ABPError | None:
+        """Return the error of a download that is too large alone or with others, or ``None``."""
         if is_over(progress, self._limits.file):
             return too_large(self._limits.file)
         total = self._limits.total
@@ -632,12 +643,12 @@ class AppDownloads:
         self._downloads.cancel_in_background(guid, folder)
 
     async def wait(self, guid: str) -> int:
-        """Returns the size in bytes. Over the limit the file is removed, and :class:`~transports.errors.TooLarge`
-        raised."""
+        """Wait for the end of a download, and return its size in bytes. A file over the limit is removed, and
+        :class:`~transports.errors.TooLarge` raised."""
         end, _ = self._running[guid]
         downloaded_file = await asyncio.shield(end)
         try:
-            # A download that began while our own downloads went to the folder of a store.
+            # The download may have begun while downloads that were started here went to the folder of a store.
             if downloaded_file.parent != self.folder:
                 await asyncio.to_thread(move_file, downloaded_file, self.folder / guid)
             size = (self.folder / guid).stat().st_size
@@ -648,7 +659,7 @@ class AppDownloads:
             ) from None
         del self._running[guid]
 
-        # A download that ended before the browser reported any progress.
+        # The download may have ended before the browser reported any progress.
         if size > self._limits.file:
             self.remove(guid)
             raise too_large(self._limits.file)
@@ -672,7 +683,7 @@ class AppDownloads:
         self._downloads.cancel_in_background(guid, folder)
 
     async def aclose(self) -> None:
-        """Removes files that were not taken. This takes a few seconds at most."""
+        """Cancel downloads and remove files that were not taken. This takes a few seconds at most."""
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
 

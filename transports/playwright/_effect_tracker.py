@@ -51,9 +51,9 @@ Detail: TypeAlias = dict[str, JSONValue]
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """A window of the app. ``frame`` is its id in CDP, once it is known. ``changed`` is set whenever it may show
-    something else. ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there,
-    ``saving`` its output."""
+    """A window of the app. ``frame`` is its id in CDP, once that is known. ``changed`` is set whenever the window may
+    show something else. ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there,
+    ``saving`` the output with the PDF."""
 
     page: Page
     call: CallEffects
@@ -81,7 +81,8 @@ class Window:
             if self.navigations == ended_navigation:
                 self.show()
 
-        asyncio.get_running_loop().call_later(0.5, end)
+        delay = 0.5
+        asyncio.get_running_loop().call_later(delay, end)
 
     def show(self) -> None:
         self.is_loading = False
@@ -101,7 +102,7 @@ class Window:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it may still show a file: it waits for its server, or a busy browser has not told what it shows."""
+        """True if the window may still show a file: it waits for its server, or for a busy browser."""
         if self.page.is_closed():
             return False
         return self.is_loading or self.page.url not in ("", "about:blank", self.shown)
@@ -112,7 +113,7 @@ class Window:
 
     @property
     def is_written(self) -> bool:
-        """Whether it shows what the app wrote into it."""
+        """True if the window shows what the app wrote into it."""
         return self.shown == "about:blank" and self.navigations == 0 and not self.page.is_closed()
 
     def _is_navigation(self, request: Request) -> bool:
@@ -122,7 +123,8 @@ class Window:
             return True
 
     async def is_blank(self) -> bool:
-        """Ask the browser in any case: its events of a navigation that the app has begun come before its answer."""
+        """Return whether the window shows nothing. This always asks the browser, even if the address is enough to know:
+        events of a navigation that the app has begun come before the answer."""
         try:
             has_content = await self.page.evaluate("document.title !== '' || Boolean(document.body?.hasChildNodes())")
         except Error:  # it is leaving
@@ -130,7 +132,7 @@ class Window:
         return self.page.url == "about:blank" and not has_content
 
     async def press_save(self) -> bool:
-        """Returns false while the PDF viewer is not ready."""
+        """Press the button of the PDF viewer that saves the PDF. Return whether the viewer was ready."""
         for frame in self.page.frames:
             if frame.url.startswith("chrome-extension:") and await frame.evaluate(_SAVE_PDF):
                 return True
@@ -150,8 +152,8 @@ class _Output:
 
 @dataclass(slots=True, eq=False)
 class CallEffects:
-    """Effects of a call, or with ``id`` ``None`` outside any: the first 100, ``overflow`` counts the rest. ``refused``
-    counts windows, ``dropped`` downloads that were too many, ``given_up`` downloads that never began."""
+    """Effects of a call or, if ``id`` is ``None``, outside any call: the first 100; ``overflow`` counts the rest.
+    ``refused`` counts windows and ``dropped`` downloads that were too many, ``given_up`` downloads that never began."""
 
     id: str | None
     effects: list[tuple[str, Detail]] = field(default_factory=list)
@@ -170,7 +172,7 @@ class CallEffects:
         return not any((*counts, self.effects, self.warnings, self.outputs, self.expected))
 
     def as_effects(self) -> tuple[SideEffect, ...]:
-        """Return the effects; those beyond the limit are summed up in one of the kind ``more``."""
+        """Return the effects. The last, of the kind ``more``, counts the effects beyond the limit."""
         effects = [SideEffect(kind, self.id, detail) for kind, detail in self.effects]
         if self.overflow:
             effects.append(SideEffect("more", self.id, {"count": self.overflow}))
@@ -180,10 +182,10 @@ class CallEffects:
 @dataclass(slots=True, eq=False)
 class ExpectedEffect:
     """An effect that is announced. ``place`` identifies it: a download link (``""``), a window (``"window"``), the
-    navigation of a frame (the frame's id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait``
-    seconds later, and its call waits for it until ``until`` (loop time). ``begun`` is done once it has begun or is
-    given up, at the latest by ``timer``. ``is_late`` is true if it began before the call, ``is_counted`` if a warning
-    counts it in case it never begins."""
+    navigation of a frame (the frame's id), or the event ``number`` of an app's frame (``"event"``). The effect begins
+    ``wait`` seconds later, and its call waits for it until ``until`` (loop time). ``begun`` is done once it has begun
+    or is given up, at the latest by ``timer``. ``is_late`` is true if it began before the call. If it never begins and
+    ``is_counted`` is true, a warning counts it."""
 
     call: CallEffects
     place: str
@@ -240,7 +242,7 @@ class EffectTracker:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def current_call(self, call_id: str | None = None) -> CallEffects:
-        """The call with this id if it is under way, or the latest call, or :attr:`unattributed`."""
+        """Return the call with this id if it is under way, else the latest call, else :attr:`unattributed`."""
         if call_id is not None and call_id in self._calls:
             return self._calls[call_id]
         return next(reversed(self._calls.values()), self.unattributed)
@@ -261,7 +263,7 @@ class EffectTracker:
         self.unattributed.overflow = 0
 
     def has_effects_for(self, call: CallEffects) -> bool:
-        """Whether :meth:`add_to_reply` has anything to add to the reply, or to wait for."""
+        """Return whether :meth:`add_to_reply` has anything to add to the reply, or to wait for."""
         return bool(not call.is_empty or self.unattributed.outputs or self.unattributed.warnings or self._discarded)
 
     async def add_to_reply(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
@@ -299,19 +301,21 @@ class EffectTracker:
         reply.effects = call.as_effects()
 
     async def _wait_for_expected(self, call: CallEffects, deadline: float) -> None:
+        """Wait until the announced effects of a call have begun, or have had their time."""
         now = asyncio.get_running_loop().time
         replied_at = now()
         while call.expected and not self._lost.done():
             # Further effects may be announced during the wait.
             until = max(replied_at + BEGIN_TIMEOUT, *(effect.until for effect in call.expected))
-            seconds = min(until, deadline) - now()
-            if seconds <= 0:
+            seconds_left = min(until, deadline) - now()
+            if seconds_left <= 0:
                 return
 
             beginnings: list[asyncio.Future[Any]] = [effect.begun for effect in call.expected]
-            await asyncio.wait((*beginnings, self._lost), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((*beginnings, self._lost), timeout=seconds_left, return_when=asyncio.FIRST_COMPLETED)
 
     def _take_warnings(self, call: CallEffects) -> list[str]:
+        """Return the warnings for the reply of a call, with those on effects that did not begin."""
         warnings = [*self.unattributed.warnings, *call.warnings]
         self.unattributed.warnings.clear()
 
@@ -336,14 +340,15 @@ class EffectTracker:
 
     async def _is_finished(self, output: _Output, timeout: float) -> bool:
         futures: list[asyncio.Future[Any]] = [output.task]
-        # A download gives no event when its page is lost, so that it would be waited for in vain.
+        # When the page is lost, a download gives no event. Only a required output is waited for even then.
         if not output.required:
             futures.append(self._lost)
         await asyncio.wait(futures, timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
         return output.task.done()
 
     def _take_contents(self, output: _Output, warnings: list[str], *, is_late: bool) -> list[BinaryData]:
-        """Return the content, or nothing and add a warning. The error of a required output is raised."""
+        """Return a list with the content of an output. If the output has failed, raise its error if it is required,
+        otherwise add a warning and return an empty list."""
         try:
             content = output.task.result()
         except Exception as error:
@@ -360,7 +365,7 @@ class EffectTracker:
         return [content]
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
-        """Return the contents of earlier calls. Those that are not finished wait for a later call."""
+        """Return the finished contents of earlier calls. The others wait for a later call."""
         outputs = self.unattributed.outputs
         self.unattributed.outputs = []
         contents: list[BinaryData] = []
@@ -378,8 +383,9 @@ class EffectTracker:
     # --- records and outputs ------------------------------------------------------------------------------------------
 
     def record(self, call: CallEffects, kind: str, detail: Detail) -> bool:
-        """Returns ``False`` if the call has 100 already: then the effect is only counted."""
-        if len(call.effects) >= 100:
+        """Add an effect to a call. Return ``False`` if the call has too many: then the effect is only counted."""
+        max_effects = 100
+        if len(call.effects) >= max_effects:
             call.overflow += 1
             return False
         call.effects.append((kind, detail))
@@ -388,8 +394,9 @@ class EffectTracker:
         return True
 
     def warn(self, call: CallEffects, text: str) -> None:
-        """Add a warning to a call, each text once, and 20 at most."""
-        if text not in call.warnings and len(call.warnings) < 20:
+        """Add a warning to a call, unless it has the same one already, or too many."""
+        max_warnings = 20
+        if text not in call.warnings and len(call.warnings) < max_warnings:
             call.warnings.append(text)
 
     def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
@@ -405,6 +412,7 @@ class EffectTracker:
         is_late: bool = False,
         on_discard: Callable[[], None] = lambda: None,
     ) -> asyncio.Future[BinaryData]:
+        """Run ``work``, which makes content for the reply of a call, or for the next call if this one has ended."""
         output = _Output(self.spawn(work), what, required, on_discard, is_late)
         if call.id in self._calls:
             call.outputs.append(output)
@@ -422,7 +430,7 @@ class EffectTracker:
             call.dropped += 1
 
     def _defer_output(self, output: _Output) -> None:
-        """Keep an output for the next call. Of too many, the oldest is discarded."""
+        """Keep an output for the next call. If there are too many, the oldest is discarded."""
         max_deferred = 8
         output.required = False
         outputs = self.unattributed.outputs
@@ -452,7 +460,7 @@ class EffectTracker:
         if task.cancelled():
             return
 
-        # Read in any case: otherwise asyncio would log it, though users of the outcome read it from the task.
+        # Read the error even if it is of no interest: asyncio logs an error that nobody has read.
         error = task.exception()
         # Playwright's errors are expected, as pages go away.
         if error is not None and not isinstance(error, (ABPError, Error)):
@@ -481,25 +489,27 @@ class EffectTracker:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait + timeout
         effect = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late, is_counted)
-        # Later than ``until``: a reply waits for two seconds from its arrival.
+        # This is later than ``until``, because a reply waits for two seconds from its arrival.
         effect.timer = loop.call_later(wait + timeout + BEGIN_TIMEOUT, self._stop_expecting, effect)
         self._expected.append(effect)
         call.expected.add(effect)
         return effect
 
     def expect_navigation(self, call: CallEffects, frame: str, url: str) -> None:
-        """Expect a navigation, which may become a download. Only the latest of a frame counts."""
+        """Expect a navigation, which may become a download. Only the latest navigation of a frame counts."""
         earlier = self.find_expected(frame)
         if earlier is not None:
             self.mark_begun(earlier)
         self.expect(call, frame, {"url": url}, timeout=LOAD_TIMEOUT)
 
     def mark_received(self, number: int) -> None:
+        """Mark the expected events of an app's frame as begun, up to ``number``."""
         for effect in tuple(self._expected):
             if effect.place == "event" and effect.number <= number:
                 self.mark_begun(effect)
 
     def take_expected(self, *places: str, url: str | None = None) -> ExpectedEffect | None:
+        """Return an effect as :meth:`find_expected`. It is then no longer expected."""
         effect = self.find_expected(*places, url=url)
         if effect is not None:
             self._expected.remove(effect)
@@ -540,7 +550,7 @@ async def _ready(content: BinaryData) -> BinaryData:
 class Windows:
     """Windows of the app. They are closed at the end of their call; their content may become an output.
 
-    ``take_pdf(guid, name)`` returns the file of a download once it has ended; it is ``None`` if files are not received.
+    ``take_pdf(guid, name)`` returns the file of a download once that has ended. Without it, files are not received.
     """
 
     def __init__(self, agent: PageAgent, tracker: EffectTracker) -> None:
@@ -556,13 +566,14 @@ class Windows:
         await asyncio.gather(*(close_quietly(window.page) for window in self._open_windows))
 
     def watch(self, page: Page, on_window: Callable[[Page], None]) -> None:
-        """``on_window`` is called for ``page``, its windows and theirs. Other pages of the context are not touched."""
+        """Watch for windows of ``page``. ``on_window`` is called for ``page``, its windows and theirs. Other pages of
+        the context are not touched."""
         self._on_window = on_window
         on_window(page)
         listen(page, "popup", self._on_popup)
 
     def on_window_open(self, event: dict[str, Any]) -> None:
-        """Expect a window, from ``window.open`` or from a link or form with a target: this event comes before it."""
+        """Expect a window: this event, of ``window.open`` or of a link or form with a target, comes before it."""
         detail: Detail = {"url": redact_url(event["url"])[:MAX_TEXT]}
         call = self._tracker.current_call()
         if self._tracker.record(call, "popup", detail):
@@ -573,7 +584,7 @@ class Windows:
         self.owners[frame] = self._tracker.current_call()
 
     def on_download(self, frame: str, guid: str, name: str) -> bool:
-        """Returns true for the PDF that the window shows."""
+        """Note a download in a window. Return whether it is the PDF that the window shows, saved by its viewer."""
         for window in self._open_windows:
             if window.frame != frame:
                 continue
@@ -585,7 +596,8 @@ class Windows:
         return False
 
     def expect_content(self, call: CallEffects) -> None:
-        """Follow the call's windows again: an app may open one at once and send it to its file after its answer."""
+        """Follow the call's windows again: an app may open a window at once, and show the file there only after its
+        answer."""
         for window in call.windows:
             effect = self._tracker.expect(call, "content", {})
             if effect is not None:
@@ -602,15 +614,16 @@ class Windows:
         self._tracker.unattributed.windows[:] = unfinished
 
     def _on_popup(self, page: Page) -> None:
+        """Add a new window to the call that announced it, or close it if there are too many."""
         self.watch(page, self._on_window)
 
         effect = self._tracker.take_expected("window")
         if effect is None:
-            # A window that another window opened is not announced by the page.
+            # A window that another window opened is not announced by the page, so do that here.
             self.on_window_open({"url": page.url})
             effect = self._tracker.take_expected("window")
         if effect is None:
-            # There are more windows than are recorded.
+            # The call has more effects than are recorded.
             self._tracker.current_call().refused += 1
             self._tracker.spawn(close_quietly(page))
             return
@@ -624,9 +637,10 @@ class Windows:
             self._tracker.spawn(close_quietly(page))
 
     def _make_room(self) -> bool:
-        """Return whether another window may be open, if need be in place of the oldest one of an earlier call."""
+        """Return whether another window may be open. If there are too many, close the oldest of an earlier call."""
+        max_windows = 8
         self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
-        if len(self._open_windows) < 8:
+        if len(self._open_windows) < max_windows:
             return True
         earlier_windows = [window for window in self._tracker.unattributed.windows if window in self._open_windows]
         if not earlier_windows:
@@ -656,6 +670,7 @@ class Windows:
         self._tracker.spawn(self._follow_window(window, expected))
 
     async def _watch_frame(self, window: Window) -> None:
+        """Watch over CDP when a window begins and ends to load."""
         session = await window.page.context.new_cdp_session(window.page)
         target = await session.send("Target.getTargetInfo")
         frame = str(target["targetInfo"]["targetId"])
@@ -680,7 +695,7 @@ class Windows:
         try:
             while not window.page.is_closed():
                 await self._wait_for_content(window, expected)
-                # The call that opened the window follows it, and again after its answer.
+                # A call follows its windows twice at the same time: from their opening, and again after its answer.
                 async with window.capture_lock:
                     url = window.page.url
                     if url == window.shown:
@@ -689,12 +704,13 @@ class Windows:
                         await self._capture_content(window, url)
                         window.shown = url
                         return
-                # The window went elsewhere meanwhile.
+                # The window went to another address meanwhile.
                 await asyncio.sleep(_LOOK_INTERVAL)
         finally:
             self._tracker.mark_begun(expected)
 
     async def _wait_for_content(self, window: Window, expected: ExpectedEffect) -> None:
+        """Wait until a window shows something, downloads something or is closed."""
         now = asyncio.get_running_loop().time
         followed_at = now()
         while not window.page.is_closed() and not window.has_download:
@@ -702,13 +718,14 @@ class Windows:
             if window.is_unfinished:
                 # The server, or a busy browser that starts its viewer, may take more than two seconds.
                 expected.until = max(expected.until, followed_at + LOAD_TIMEOUT)
-            # is_loading comes last, since it may change while the page is asked.
+            # Look at is_loading last, since it may change while the page is asked.
             if window.page.url and not await window.is_blank() and not window.is_loading:
                 return
 
             with contextlib.suppress(TimeoutError):
                 # The longer it takes, the more rarely the page is asked.
-                async with asyncio.timeout(max(_LOOK_INTERVAL, (now() - followed_at) / 10)):
+                interval = max(_LOOK_INTERVAL, (now() - followed_at) / 10)
+                async with asyncio.timeout(interval):
                     await window.changed.wait()
 
     async def _capture_content(self, window: Window, url: str) -> None:
@@ -724,6 +741,7 @@ class Windows:
             window.saving = self._tracker.add_output(window.call, work, what)
 
     async def take_blob(self, url: str) -> BinaryData:
+        """Return the content behind a ``blob:`` URL, which the page still holds."""
         text = await self._agent.invoke("blobOfUrl", url, timeout=LOAD_TIMEOUT, returns=str)
         blobs = parse_json(text, list[Held], "the content of a window")
         if not blobs:

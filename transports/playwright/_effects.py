@@ -1,8 +1,8 @@
 """Side effects of an app: dialogs, prints, downloads, windows, file choosers, the clipboard, permissions.
 
-Each is answered at once, so that no call waits for a person, and recorded as an :class:`~transports.Effect`. Its
-content, if it has any, becomes an output of the call that was running. An effect outside any call is announced as an
-event, and its content comes with the next call. See ``docs/side-effects.md``.
+Each effect is answered at once, so that no call waits for a person, and recorded as an :class:`~transports.Effect`.
+Its content, if it has any, becomes an output of the call that was running. An effect outside any call is announced as
+an event, and its content comes with the next call. See ``docs/side-effects.md``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger("transports.playwright")
 #: Answer to ``confirm`` and ``prompt``.
 Dialogs: TypeAlias = Literal["dismiss", "accept"]
 
-#: Events for the print() of what gives no PDF, and what it is.
+#: Events for a print() that makes no PDF, and what was printed.
 _NOT_PRINTED = {"frameprint": "a frame", "windowprint": "a window"}
 
 
@@ -79,16 +79,16 @@ class PageEffects:
         self._windows = Windows(agent, self.tracker)
         # Loop time of the latest download that began without an announcement.
         self._unannounced_at = 0.0
-        # Number of events of the app's frame.
+        # Number of events received from the app's frame.
         self._events_received = 0
         self._printing = asyncio.Lock()
         agent.lost.add_done_callback(self._on_lost)
 
     async def prepare(self, downloads: object) -> None:
-        """Listen to the browser, before the app's first script.
+        """Listen to the browser, before the app's first script runs.
 
-        The app's own files are received only over :class:`CdpDownloads`, since their folder can be set. Elsewhere each
-        is a warning."""
+        Files that the app downloads are received only over :class:`CdpDownloads`, which can set their folder. Otherwise
+        each file causes a warning."""
         page = self._agent.page
         has_cdp = self._agent.channel.cdp is not None
         if isinstance(downloads, PlaywrightDownloads):
@@ -136,13 +136,13 @@ class PageEffects:
         listen(cdp, "Page.frameRequestedNavigation", self._on_navigation)
         listen(cdp, "Page.frameStoppedLoading", lambda event: self._on_loaded(event["frameId"]))
         listen(cdp, "Page.frameNavigated", self._on_frame_navigated)
-        # A page of another site, which loads in a process of its own, gives no other event here.
+        # A page of another site, which loads in another process, gives no other event here.
         listen(cdp, "Page.frameDetached", lambda event: self._on_loaded(event["frameId"]))
 
     async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> str | None:
-        """Watch an app's frame, whose first script has run already. Returns the id of an object of its document.
+        """Watch an app's frame, whose first script has run already. Return the id of an object of its document.
 
-        With ``shared`` the frame has no process of its own: then ``cdp`` is a session with the page, which is watched
+        With ``shared``, the frame is in the page's process: then ``cdp`` is a session with the page, which is watched
         already, and ``context`` selects the frame's context (parameters of CDP ``Runtime.evaluate``)."""
         if not shared:
             self._watch(cdp)
@@ -167,24 +167,24 @@ class PageEffects:
         while True:
             reply = await cdp.send("Runtime.callFunctionOn", command)
             texts = convert_received(reply["result"].get("value"), list[str], "the events of a frame")
-            for start in range(0, len(texts), 50):
-                batch = texts[start : start + 50]
+            batch_size, max_per_second = 50, 1000
+            for start in range(0, len(texts), batch_size):
+                batch = texts[start : start + batch_size]
                 for text in batch:
                     self._agent.deliver(text, to=self.on_event)
                 self._events_received += len(batch)
                 self.tracker.mark_received(self._events_received)
-                # No more than a thousand events a second.
-                await asyncio.sleep(len(batch) / 1000)
+                await asyncio.sleep(len(batch) / max_per_second)
 
     def on_emitted(self, number: int) -> None:
-        """Let the call under way wait for this event of the app's frame, unless it has arrived."""
+        """Let the call under way wait for the event ``number`` of the app's frame, unless the event has arrived."""
         call = self.tracker.current_call()
         if number > self._events_received and call.id is not None:
             self.tracker.expect(call, "event", {}, number)
 
     async def aclose(self) -> None:
         if self._app_downloads is not None:
-            # A download that begins now has no call to go to.
+            # Refuse downloads that begin now: no call could get their files.
             self._app_downloads.on_started = lambda *_: False
         await self._windows.aclose()
         await self.tracker.aclose()
@@ -206,7 +206,7 @@ class PageEffects:
         self.tracker.end_call(call)
 
     async def add_to_reply(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
-        """Adds also a warning about each window that was not ready."""
+        """Add the effects and outputs of a call to its reply, and a warning about each window that was not ready."""
         self._windows.expect_content(call)
         watching = None
         if self._cdp_downloads is not None:
@@ -254,7 +254,7 @@ class PageEffects:
         self._on_loaded(frame["id"])
 
     def _on_frame_pdf(self, call: CallEffects, url: str) -> None:
-        """Keep a PDF that the viewer of a whole Chromium shows; elsewhere it is a download."""
+        """Keep a PDF that a frame shows in the viewer of a whole Chromium. In other browsers the PDF is a download."""
         address = redact_url(url)[:MAX_TEXT]
         if not self.tracker.record(call, "download", {"url": address, "filename": ""}):
             self.tracker.count_dropped(call)
@@ -268,16 +268,16 @@ class PageEffects:
     def _on_loaded(self, frame: str) -> None:
         effect = self.tracker.find_expected(frame)
         if effect is not None:
-            # Such a download begins up to this many seconds after the navigation has ended.
+            # A navigation that turns into a download ends up to this many seconds before the download begins.
             download_delay = 0.1
             asyncio.get_running_loop().call_later(download_delay, self.tracker.mark_begun, effect)
 
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
     def on_event(self, kind: str, payload: Any, *, handle_prefix: str = HELD) -> None:
-        """Handle ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``, ``clipboard``, ``share``,
-        ``notice``, ``unfinished`` or ``unsent``. Effects of a frame, which has a ``handle_prefix`` of its own, are
-        assigned only to calls of that frame."""
+        """Handle an effect of the page or of a frame. Its ``kind`` is ``print``, ``frameprint``, ``windowprint``,
+        ``download``, ``filechooser``, ``clipboard``, ``share``, ``notice``, ``unfinished`` or ``unsent``. Effects of a
+        frame, which has another ``handle_prefix``, are assigned only to calls of that frame."""
         if not isinstance(payload, Effect):
             return
 
@@ -318,8 +318,9 @@ class PageEffects:
 
     def _on_download_click(self, call: CallEffects, click: Download, *, is_late: bool) -> None:
         """Expect a download, unless it has begun already."""
-        # The browser's event may precede the page's announcement of the same download by 0.05 s.
-        is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
+        # The browser's event may come this many seconds before the page's announcement of the same download.
+        max_lead = 0.05
+        is_new = asyncio.get_running_loop().time() - self._unannounced_at > max_lead
         if call.id is not None and (click.wait or is_new):
             self.tracker.expect(
                 call,
@@ -332,6 +333,7 @@ class PageEffects:
             )
 
     def _on_prevented_click(self, call: CallEffects) -> None:
+        """Stop to expect a download whose click was cancelled by the app."""
         expected_download = next((effect for effect in call.expected if effect.place == "" and not effect.wait), None)
         if expected_download is not None:
             self.tracker.mark_begun(expected_download)
@@ -372,7 +374,8 @@ class PageEffects:
         self.tracker.record(self.tracker.current_call(), "dialog", detail)
 
     async def _print_snapshot(self, snapshot: int | None) -> BinaryData:
-        """Print a ``snapshot``, by the id of the page's copy at its ``print()``, or with ``None`` the current page.
+        """Print the copy that the page made of itself at its ``print()``: ``snapshot`` is its id. ``None`` prints the
+        current page.
 
         Prints run one after another: the page can show only one snapshot at a time."""
         async with self._printing:
@@ -392,11 +395,12 @@ class PageEffects:
         self.tracker.record(call or self.tracker.current_call(), "filechooser", {**detail, "answer": "no files"})
 
     def _on_download(self, guid: str, url: str, name: str, frame: str) -> bool:
-        """Returns false for a download that is one too many."""
+        """Assign a download to its call. Return false if there are too many downloads."""
         if self._windows.on_download(frame, guid, name):
             return True
 
-        # The call that opened the window, or else the one in which a navigation or a click announced the download.
+        # The owner is the call that opened the window, or else the call that announced the download by a navigation or
+        # a click.
         owner = self._windows.owners.get(frame)
         effect: ExpectedEffect | None = None
         if owner is None:
@@ -413,12 +417,12 @@ class PageEffects:
             self.tracker.mark_begun(effect)
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
-            # This download may have been given up, as its server was slow.
+            # An expected download that was given up may be this one, whose server was slow.
             call.given_up = max(call.given_up - 1, 0)
         return is_recorded
 
     def _add_download(self, call: CallEffects, guid: str, url: str, name: str, *, is_late: bool) -> bool:
-        """Returns false for a download that is one too many."""
+        """Add a download to the outputs of a call. Return false if the call has too many effects."""
         detail: Detail = {"url": redact_url(url)[:MAX_TEXT], "filename": name[:MAX_TEXT]}
         is_recorded = self.tracker.record(call, "download", detail)
         what = f"the app's download {name[:80]!r}"
@@ -433,6 +437,7 @@ class PageEffects:
         return is_recorded
 
     def _on_unreceived(self, url: str, name: str, frame: str = "") -> None:
+        """Note a download of the app whose file is not received, unless the download was started here."""
         if not self._is_own_download(url):
             self._on_download("", url, name, frame)
 
@@ -444,7 +449,8 @@ class PageEffects:
         return BinaryData(Handle(f"file:{guid}", size), None, None, name)
 
     async def _wait_for_pdf(self, guid: str, name: str) -> BinaryData:
-        """Refuse anything but a PDF: the viewer may request it again, and its server may answer that with anything."""
+        """Wait for the PDF of a viewer. Refuse anything but a PDF: the viewer may request the file a second time, and
+        its server may answer that with anything."""
         content = await self._wait_for_download(guid, name)
         assert self._app_downloads is not None
         if not await in_thread(_is_pdf, self._app_downloads.folder / guid):

@@ -32,13 +32,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Times are in seconds."""
+    """Limits of recordings. Times are in seconds."""
 
-    #: For one step. A browser that hangs loses its evidence, but delays the call no longer than that.
+    #: For one step. A browser that hangs loses its evidence, but delays the call by no more than this time.
     step: float = 10.0
     #: For the screenshot at the end; a page that hangs has none.
     picture: float = 5.0
-    #: In bytes. A larger HAR is not searched for secrets, and so not kept.
+    #: Largest HAR in bytes. A larger one is not searched for secrets, and so not kept.
     max_har: int = 16 << 20
 
 
@@ -115,6 +115,7 @@ class CallEvidence:
         self._params = params
 
     async def start(self, page: Page, kinds: frozenset[EvidenceKind]) -> None:
+        """Begin to record. Until the end, no other call can record kinds in :data:`EXCLUSIVE`."""
         try:
             self._folder.mkdir(mode=0o700)
         except OSError as error:
@@ -147,16 +148,17 @@ class CallEvidence:
         self._running = {kind for kind, is_running in zip(kinds, started, strict=True) if is_running}
 
     async def _start_trace(self) -> None:
-        # A trace of its own for each call: chunks of one trace would share a log of requests, which only grows.
+        # Each call gets a separate trace: chunks of one trace would share a log of requests, which only grows.
         tracing = self._page.context.tracing
         await tracing.start(screenshots=True, snapshots=True, title=self._title)
-        # The call is shown as a group, as it is not an action of Playwright's. The trace is of use without it, too.
+        # Show the call as a group, as it is not an action of Playwright's. A trace without the group is of use, too.
         with contextlib.suppress(Exception):
             await tracing.group(self._title)
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """The returned files are redacted, and exist until :meth:`discard`. It may be called again after a
-        cancellation: it stops the rest."""
+        """Stop recording, and return the files of the kinds in ``keep``, redacted. They exist until :meth:`discard`.
+
+        After a cancellation, this may be called again to stop the rest."""
         if not self._kinds:
             return []
         try:
@@ -195,13 +197,14 @@ class CallEvidence:
         return await self._try_step(kind, stop())
 
     async def _take_picture(self) -> None:
-        seconds = self._limits.picture
-        async with asyncio.timeout(seconds):
-            await self._page.screenshot(path=self._file_path("screenshot"), timeout=seconds * 1000)
+        timeout = self._limits.picture
+        async with asyncio.timeout(timeout):
+            await self._page.screenshot(path=self._file_path("screenshot"), timeout=timeout * 1000)
 
     async def _remember_fields(self) -> None:
+        """Let the redactor remember the cookies and the passwords that are typed in the page."""
         fields = "[...document.querySelectorAll('input[type=password]')].slice(0, 50)"
-        # A page that is gone has no fields, and Playwright may raise any error for it.
+        # Playwright may raise any error for a page that is gone, which has no fields.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self._limits.picture):
                 for cookie in await self._page.context.cookies():
@@ -210,7 +213,7 @@ class CallEvidence:
                     self._redactor.remember(str(value))
 
     async def _try_step(self, kind: EvidenceKind, work: Awaitable[object]) -> bool:
-        """Notes a failure, and returns false."""
+        """Do one step. Return whether it succeeded; a failure is noted."""
         from playwright.async_api import Error  # late: reports of tests import this module without Playwright
 
         try:
@@ -234,7 +237,8 @@ class CallEvidence:
         return self._folder / f"{stem}.{_FORMATS[kind][1]}"
 
     def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
-        """Called in a thread. What the first redactor removes from one file, the second one removes from every file."""
+        """Redact the recorded files, in a thread. This is done twice: the second redactor removes from every file what
+        the first has removed from any."""
         self._redactor.redact_tree(self._params)
         self._redact_each(recorded, self._redactor)
         self._redact_each(recorded, self._redactor.with_values())
@@ -245,7 +249,7 @@ class CallEvidence:
         ]
 
     def _redact_each(self, recorded: set[EvidenceKind], redactor: EvidenceRedactor) -> None:
-        """Redact each file. One that cannot be redacted is not kept."""
+        """Redact each file. A file that cannot be redacted is not kept."""
         redactions: Mapping[EvidenceKind, Callable[[EvidenceRedactor], None]] = {
             "trace": self._redact_trace,
             "har": self._redact_har,
@@ -262,7 +266,7 @@ class CallEvidence:
     def _redact_trace(self, redactor: EvidenceRedactor) -> None:
         files = clean_trace(self._file_path("trace", raw=True), redactor)
         if redactor is self._redactor:
-            # The first pass only remembers secrets. With its files compressed, both would take 1.2 times as long.
+            # The first pass only remembers secrets. Writing its files, too, would take 1.2 times as long.
             for _ in files:
                 pass
             return
@@ -293,7 +297,7 @@ class HasPage(Protocol):
 
 
 def page_of(transport: Transport) -> HasPage | None:
-    """Looks below recorders and guards of secrets."""
+    """Return the transport with a page, perhaps below recorders and guards of secrets, or ``None``."""
     inner: object = transport
     while (wrapped := getattr(inner, "wrapped", None)) is not None:
         inner = wrapped
@@ -303,8 +307,8 @@ def page_of(transport: Transport) -> HasPage | None:
 
 
 class PageEvidence:
-    """Records evidence of calls in a page. Uses temporary files: close it at the end of the session. ``known_secrets``
-    are those of the session's user."""
+    """Recorder of evidence of calls in a page. It uses temporary files: close it at the end of the session.
+    ``known_secrets`` are those of the session's user."""
 
     def __init__(
         self, source: HasPage, known_secrets: KnownSecrets = KNOWN_SECRETS, *, limits: Limits = LIMITS

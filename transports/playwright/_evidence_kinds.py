@@ -46,7 +46,8 @@ class TimedLines:
         self._left_out = 0
 
     def add(self, text: str | Callable[[], str], *, head: str = "", tail: str = "") -> None:
-        """Beyond the limit lines are only counted, and a function as ``text`` is not called. Skips empty texts."""
+        """Add a line with the current time, unless it is empty. Beyond the limit, lines are only counted; a function as
+        ``text`` is then not called."""
         if len(self._lines) >= _MAX_LINES:
             self._left_out += 1
             return

@@ -38,13 +38,13 @@ from .._internal.redaction import (
 from ..errors import ProtocolError
 from ..protocol._strict_json import decode_json
 
-#: Start of a text that can only be meant as JSON, even if it is broken.
+#: Start of a text that can only be meant as JSON, even if the rest is broken.
 _MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
 #: Line of a form that is sent as plain text (HTML 4.10.22.8).
-_PLAIN_PAIR = re.compile(r"([^\s=&<>{}]{1,256})=([^\r]*)")
+_PLAIN_PAIR = re.compile(r"(?P<name>[^\s=&<>{}]{1,256})=(?P<value>[^\r]*)")
 #: Start tag of XML, and an attribute in a tag.
-_TAG = re.compile(r"<([\w.:-]{1,128})(?:\s[^<>]*)?>")
-_ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(\"[^\"]*\"|'[^']*')")
+_TAG = re.compile(r"<(?P<name>[\w.:-]{1,128})(?:\s[^<>]*)?>")
+_ATTRIBUTE = re.compile(r"(?P<name>[\w.-]{1,64})(?P<equals>\s{0,8}=\s{0,8})(?P<value>\"[^\"]*\"|'[^']*')")
 #: Start of a field in HTML.
 _FIELD = re.compile(r"<(?:input|textarea|button|meta)[\s/>]", re.IGNORECASE)
 #: Prefix that services write before JSON, so that it cannot be loaded as a script.
@@ -58,19 +58,19 @@ _FRAMES = "_webSocketMessages"
 _TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
                      "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
 _TYPED_LOG = re.compile(
-    r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
+    r"(?P<head>\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
 )
 _LOGS = (".trace", ".network", ".stacks")
 
 
 def is_textual(mime_type: str) -> bool:
-    """Whether content is text of a kind that can be read, and so redacted."""
+    """Return whether content of a type is text that can be read, and so redacted."""
     textual = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
     return any(part in mime_type for part in textual)
 
 
 def body_text(data: bytes, mime_type: str) -> str | None:
-    """Returns ``None`` for a body that cannot be decoded: binary, compressed, or in another charset than declared."""
+    """Return the text of a body, or ``None`` if it is binary, compressed, or in another charset than declared."""
     try:
         text = data.decode(_charset_of(mime_type))
     except (LookupError, ValueError):
@@ -89,8 +89,9 @@ def _charset_of(mime_type: str) -> str:
 
 
 def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int = 0) -> str:
-    """Parts that cannot be parsed as their type are masked whole: JSON that is too deep, broken or has an invalid
-    number, and parts of a form without a name. ``depth`` counts the bodies around this one."""
+    """Return a body without its secrets. Parts that cannot be parsed as their type are masked whole: JSON that is too
+    deep, broken or has an invalid number, and parts of a form without a name. ``depth`` counts the bodies around this
+    one."""
     max_depth = 8
     if depth > max_depth:
         return REDACTED
@@ -118,10 +119,11 @@ def clean_body(text: str, mime_type: str, redactor: EvidenceRedactor, depth: int
 
 
 def _mask_whole(text: str, redactor: EvidenceRedactor, depth: int) -> str:
-    """Replace the whole text. Secrets in it that have a mark are remembered."""
+    """Return the replacement of a whole text. Secrets in the text that names mark as such are remembered."""
     redactor.redact_tree(text)
     for line in text.split("\n"):
-        value = _parse_json(_split_before_json(line)[1])
+        _, rest = _split_before_json(line)
+        value = _parse_json(rest)
         if value is not None:
             _clean_json(value, redactor, depth)
     return REDACTED
@@ -152,6 +154,7 @@ def _clean_texts_in(node: object, redactor: EvidenceRedactor, depth: int) -> obj
 
 
 def _clean_nested_text(text: str, redactor: EvidenceRedactor, depth: int) -> str:
+    """Clean a text inside JSON, which may itself be JSON, a form, HTML or GraphQL."""
     if _MEANT_AS_JSON.match(text) or _parse_json(text) is not None:
         return clean_body(text, "", redactor, depth + 1)
     if FORM.fullmatch(text):
@@ -182,7 +185,7 @@ def _clean_form_pair(pair: str, redactor: EvidenceRedactor, depth: int) -> str:
 
 
 def _clean_lines(text: str, only_json: bool, redactor: EvidenceRedactor, depth: int) -> str:
-    """Clean lines of JSON. After the first unreadable one nothing is kept: a secret may continue in the next line."""
+    """Clean lines of JSON. After the first unreadable line nothing is kept: a secret may continue in the next line."""
     lines = text.split("\n")
     first_line = next((line for line in lines if line.strip()), "")
     if _MEANT_AS_JSON.match(text) and not _is_json(first_line):
@@ -193,8 +196,8 @@ def _clean_lines(text: str, only_json: bool, redactor: EvidenceRedactor, depth: 
         head, rest = _split_before_json(line)
         value = _parse_json(rest)
         if value is not None:
-            # Encoded again even if unchanged: of a duplicate key only the last value was read, and another may be a
-            # secret.
+            # Encode even an unchanged value again: of a duplicate key only the last value was read, and an earlier
+            # value may be a secret.
             clean_lines.append(head + _clean_json(value, redactor, depth))
             continue
 
@@ -214,7 +217,7 @@ def _clean_parts(text: str, redactor: EvidenceRedactor, depth: int) -> str:
 
 
 def _clean_part(part: Part, redactor: EvidenceRedactor, depth: int) -> str:
-    """Clean a part; mask it whole if it is encoded, has a secret name, or is a field without a name."""
+    """Clean a part of a form. It is masked whole if it is encoded, has a secret name, or is a field without a name."""
     headers = part.headers()
     name = field_name(headers)
     if redactor.is_secret(name or ""):
@@ -235,33 +238,33 @@ def _is_untyped(mime_type: str) -> bool:
 
 def _clean_plain_line(line: str, redactor: EvidenceRedactor) -> str:
     pair = _PLAIN_PAIR.match(line)
-    if pair is None or not redactor.is_secret(pair[1]):
+    if pair is None or not redactor.is_secret(pair["name"]):
         return line
-    return f"{pair[1]}={redactor.replacement_for(pair[2])}{line[pair.end() :]}"
+    return f"{pair['name']}={redactor.replacement_for(pair['value'])}{line[pair.end() :]}"
 
 
 def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
-    """Clean XML; mask it whole if it declares entities, which can stand for anything."""
+    """Clean XML. It is masked whole if it declares entities, which can stand for anything."""
     if "<!ENTITY" in text:
         return _mask_whole(text, redactor, 0)
 
     def clean_attribute(attribute: re.Match[str]) -> str:
-        name, equals, value = attribute.groups()
-        if not redactor.is_secret(name):
+        if not redactor.is_secret(attribute["name"]):
             return attribute[0]
-        return f'{name}{equals}"{redactor.replacement_for(attribute_value(value))}"'
+        replacement = redactor.replacement_for(attribute_value(attribute["value"]))
+        return f'{attribute["name"]}{attribute["equals"]}"{replacement}"'
 
     pieces: list[str] = []
     position = 0
     for tag in _TAG.finditer(text):
-        # A tag inside an element that was redacted.
-        if tag.start() < position:
+        is_inside_redacted_element = tag.start() < position
+        if is_inside_redacted_element:
             continue
         pieces.append(text[position : tag.start()])
         pieces.append(_ATTRIBUTE.sub(clean_attribute, tag[0]))
         position = tag.end()
 
-        name = tag[1]
+        name = tag["name"]
         name_without_prefix = name.rpartition(":")[2]
         has_content = not tag[0].endswith("/>")
         if has_content and redactor.is_secret(name_without_prefix):
@@ -276,7 +279,7 @@ def _clean_xml(text: str, redactor: EvidenceRedactor) -> str:
 
 
 def _split_before_json(line: str) -> tuple[str, str]:
-    """The line is one of NDJSON, or of an event stream (``data: …``)."""
+    """Split a line of NDJSON, or of an event stream (``data: …``), into what stands before its JSON, and the rest."""
     rest = line.removeprefix("data:").lstrip()
     return line[: len(line) - len(rest)], rest
 
@@ -308,7 +311,7 @@ def _is_json(text: str) -> bool:
 
 
 def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
-    """Parse text that is declared as JSON or looks like it; return ``None`` for any other."""
+    """Return the list or object in a text that is declared as JSON or looks like it; ``None`` for any other text."""
     first_character = text[:64].lstrip()[:1]
     # The guard of a service begins with a closing parenthesis.
     if "json" not in mime_type and first_character not in ("{", "[", ")"):
@@ -327,7 +330,7 @@ def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[o
 
 
 def clean_har(data: bytes, redactor: EvidenceRedactor) -> bytes:
-    """Raises :class:`ValueError` if the data is not a HAR."""
+    """Return a HAR without its secrets. Raises :class:`ValueError` if the data is not a HAR."""
     match msgspec.json.decode(data):
         case {"log": {"entries": list(entries)} as log}:
             cleaned_log = redactor.redact_tree({key: value for key, value in log.items() if key != "entries"})
@@ -361,7 +364,7 @@ def _clean_side(side: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, A
 
 
 def _clean_query_pair(pair: object, redactor: EvidenceRedactor) -> object:
-    """Mask the value of a pair if a query with it would be masked, as of a signature."""
+    """Mask the value of a pair, such as a signature, if it would be masked in the query of an address."""
     if not isinstance(pair, dict) or not pair.get("name") or not pair.get("value"):
         return pair
     query = f"?{pair['name']}={pair['value']}"
@@ -371,7 +374,7 @@ def _clean_query_pair(pair: object, redactor: EvidenceRedactor) -> object:
 
 
 def _clean_har_body(body: dict[str, Any], redactor: EvidenceRedactor) -> dict[str, Any]:
-    """Clean a body; what cannot be searched for secrets is left out."""
+    """Clean a body. Content that cannot be searched for secrets is left out."""
     mime_type = str(body.get("mimeType", "")).lower()
     if isinstance(body.get("params"), list):
         body = {**body, "params": redactor.redact_tree(body["params"])}
@@ -395,7 +398,8 @@ def _clean_encoded_body(body: dict[str, Any], text: str, mime_type: str, redacto
 
 
 def _clean_bytes(data: bytes, mime_type: str, redactor: EvidenceRedactor) -> bytes | None:
-    """Returns ``None`` for text that cannot be decoded, and for binary content that has a secret or is compressed."""
+    """Return cleaned content, or ``None`` for text that cannot be decoded and for binary content that has a secret or
+    is compressed."""
     text = body_text(data, mime_type)
     if text is not None:
         clean_text = clean_body(text, mime_type, redactor)
@@ -404,14 +408,16 @@ def _clean_bytes(data: bytes, mime_type: str, redactor: EvidenceRedactor) -> byt
     gzip, zstandard = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
     if is_textual(mime_type) or data.startswith((gzip, zstandard)) or redactor.known.any_in(data):
         return None
-    # Cleaned as text only to learn whether that redacts anything.
+    # Clean content that may be text in an unknown charset, only to learn whether that redacts anything.
     text = data.decode(errors="replace")
-    if b"\0" not in data[:4096] and REDACTED in clean_body(text, "", redactor) and REDACTED not in text:
+    may_be_text = b"\0" not in data[:4096]
+    if may_be_text and REDACTED in clean_body(text, "", redactor) and REDACTED not in text:
         return None
     return data
 
 
 def _bodies(entry: object) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the bodies of a logged request and its response, each with its MIME type."""
     for name in ("request", "response"):
         side = entry.get(name) if isinstance(entry, dict) else None
         if not isinstance(side, dict):
@@ -462,7 +468,8 @@ _TRACE_STRUCTURE = frozenset((
 
 
 def clean_trace(path: Path, redactor: EvidenceRedactor) -> Iterator[tuple[str, bytes]]:
-    """Yields names and contents. Text that cannot be read, and binary content with a secret, are empty.
+    """Yield the names and the cleaned contents of a trace's files. Text that cannot be read, and binary content with a
+    secret, become empty.
 
     Raises :class:`ValueError` for a trace that is too large, and :class:`zipfile.BadZipFile` for another file."""
     with zipfile.ZipFile(path) as archive:
@@ -486,7 +493,7 @@ def _encode_lines(values: Iterable[object]) -> bytes:
 
 
 def _clean_console(events: Sequence[object], redactor: EvidenceRedactor) -> None:
-    """Clean messages in place. A secret may continue in the next one."""
+    """Clean messages of the console in place. A secret may continue in the next message."""
     messages = [event for event in events if isinstance(event, dict) and event.get("type") == "console"]
     first_arguments = [_first_item(message.get("args")) for message in messages]
 
@@ -501,7 +508,7 @@ def _clean_console(events: Sequence[object], redactor: EvidenceRedactor) -> None
 
 
 def _clean_together(nodes: Sequence[object], key: str, redactor: EvidenceRedactor) -> None:
-    """Mask texts in place. A secret may be split over consecutive ones."""
+    """Mask the texts under ``key`` in place. A secret may be split over consecutive texts."""
     holders = [node for node in nodes if _holds_text(node, key)]
     pieces = redactor.known.mask_texts([holder[key] for holder in holders])
     for holder, piece in zip(holders, pieces, strict=True):
@@ -534,7 +541,7 @@ def _read_files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
 
 
 def read_lines(data: bytes) -> Iterator[Any]:
-    """Unreadable events, such as trees that are too deep, cannot be cleaned and are left out."""
+    """Yield the events of a log of JSON lines. Unreadable events, such as trees that are too deep, are left out."""
     for line in data.splitlines():
         try:
             yield decode_json(line)
@@ -543,7 +550,7 @@ def read_lines(data: bytes) -> Iterator[Any]:
 
 
 def _resource_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
-    """Return the types with which each file was sent, by its name: equal bodies are one file."""
+    """Return the MIME types of each file by its name. Equal bodies that were sent with several types are one file."""
     types: dict[str, list[str]] = {}
     for entry in _logged_requests(archive):
         for body, mime_type in _bodies(entry):
@@ -564,7 +571,7 @@ def _logged_requests(archive: zipfile.ZipFile) -> Iterator[object]:
 
 
 def clean_event(event: object, redactor: EvidenceRedactor) -> object:
-    """Returns an empty event for one that is too deep. Fields for secrets are changed in place."""
+    """Return an event of a trace without its secrets; an empty one if it is too deep. Fields are changed in place."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             return {**event, "snapshot": clean_entry(event.get("snapshot"), redactor)}
@@ -577,13 +584,14 @@ def clean_event(event: object, redactor: EvidenceRedactor) -> object:
         clean_tree = _clean_texts_in(event, redactor, 0)
         is_snapshot = isinstance(event, dict) and event.get("type") == "frame-snapshot"
         # The texts of a snapshot stay as the page showed them; secrets in them are only remembered.
-        return _without_typed(redactor.redact_tree(event if is_snapshot else clean_tree, _TRACE_STRUCTURE.__contains__))
+        tree = event if is_snapshot else clean_tree
+        return _without_typed(redactor.redact_tree(tree, _TRACE_STRUCTURE.__contains__))
     except RecursionError:
         return {}
 
 
 def _without_typed(event: Any) -> object:
-    """Mask typed text, whose field is unknown and may be a password field."""
+    """Mask the text that an action typed: the field is unknown, and may be a password field."""
     match event:
         case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
             typed = {key: REDACTED for key in ("value", "text", "key") if isinstance(params.get(key), str)}
@@ -594,12 +602,13 @@ def _without_typed(event: Any) -> object:
         case {"type": "log", "message": str(message)}:
             typing = _TYPED_LOG.match(message)
             if typing is not None:
-                return {**event, "message": typing[1] + REDACTED}
+                return {**event, "message": typing["head"] + REDACTED}
     return event
 
 
 def _secret_fields(event: object, redactor: EvidenceRedactor) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Yields attributes, and the names of those with the value. An element is a list: name, attributes, children."""
+    """Yield the attributes of each field for a secret, and the names of those that hold the value. In a snapshot, an
+    element is a list of its name, its attributes and its children."""
     for node in walk_values(event):
         match node:
             case [str() as element, dict() as attributes, *_]:

@@ -74,8 +74,9 @@ class BrowserChoice:
 
 
 def find_browser(executable: str | None = None, name: str | None = None) -> BrowserChoice | None:
-    """Search in this order: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an
-    installed Chrome, Chromium or Edge, the build of ``playwright install chromium``.
+    """Return the browser to start, or ``None`` if none is installed. The search has this order: ``executable``, the
+    browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an installed Chrome, Chromium or Edge, the
+    build of ``playwright install chromium``.
 
     Raises :class:`~transports.errors.BrowserNotFound` if the named executable does not exist, and
     :class:`~transports.errors.UsageError` for an unknown name."""
@@ -92,7 +93,7 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
             raise BrowserNotFound(f"no executable browser at {executable}; correct ABP_BROWSER or unset it")
         return BrowserChoice(path, reason)
 
-    # Of these two, Playwright fully supports only its own builds.
+    # Playwright fully supports only its own builds of these two browsers.
     if name in ("firefox", "webkit"):
         build = _installed_by_playwright(name)
         if build is not None:
@@ -140,8 +141,9 @@ def no_ffmpeg() -> str:
 
 
 def _playwright_folder() -> Path:
-    """The variable is ``0`` for a folder in Playwright's package."""
+    """Return the folder of the browsers that Playwright has installed."""
     folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    # Playwright reads this value as a folder in its package.
     if folder == "0":
         return _driver_package() / ".local-browsers"
     if folder:
@@ -161,12 +163,15 @@ def _driver_package() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunningBrowser:
+    """A browser to attach to at ``url``. ``where`` describes it for people."""
+
     url: str
     where: str
 
 
 async def find_running() -> list[RunningBrowser]:
-    """Port files of profiles come first, then port 9222. An old file may name the port of another program."""
+    """Return the browsers that can be attached to: those in port files of profiles, then the one at port 9222. An old
+    port file may name the port of another program."""
     running: dict[int, RunningBrowser] = {}
     for port, browser in await asyncio.to_thread(lambda: list(_read_port_files())):
         if port not in running and await _has_listener(port):
@@ -181,7 +186,7 @@ async def find_running() -> list[RunningBrowser]:
 
 def _read_port_files() -> Iterator[tuple[int, RunningBrowser]]:
     for folder in _profile_folders():
-        # A missing file, and one that is not a port file.
+        # The file may be missing, or may not be a port file.
         with contextlib.suppress(OSError, ValueError):
             content = read_regular(folder / "DevToolsActivePort", 1000).decode("ascii")
             port_line, _, path_line = content.partition("\n")
@@ -220,6 +225,7 @@ async def _has_listener(port: int) -> bool:
 
 
 async def _browser_name(port: int) -> str | None:
+    """Return the name of the browser that answers at a port of this machine, or ``None``."""
     with contextlib.suppress(OSError, TimeoutError, ProtocolError):
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -258,7 +264,7 @@ async def require_listener(url: str) -> None:
         if is_refused(error):
             message = f"cannot open {redact_url(url)}: {NOTHING_LISTENS}; start the app or correct the address"
             raise ConnectFailed(message) from error
-        # For other faults, a timeout too, the browser has the better message.
+        # For other faults, such as a timeout, the browser has the better message.
         return
     connection.abort()
 
@@ -268,8 +274,9 @@ async def _require_host(url: str, host: str) -> None:
     if host.endswith(".localhost") or _may_use_proxy():
         return
     try:
-        # A slower look-up is left to the browser, as it would delay the browser's start.
-        async with asyncio.timeout(0.1):
+        # A slower look-up would delay the browser's start, so it is left to the browser.
+        max_delay = 0.1
+        async with asyncio.timeout(max_delay):
             await asyncio.get_running_loop().getaddrinfo(host, None)
     except socket.gaierror as error:
         # For other faults the browser has the better message.
@@ -281,5 +288,5 @@ async def _require_host(url: str, host: str) -> None:
 
 
 def _may_use_proxy() -> bool:
-    """Whether there may be a proxy: it can be set in a desktop or its system, where this process cannot see it."""
+    """Return whether the browser may use a proxy, which can be set in a desktop or its system, unseen by us."""
     return bool(getproxies()) or sys.platform != "linux" or "XDG_CURRENT_DESKTOP" in os.environ

@@ -44,6 +44,8 @@ logger = logging.getLogger("transports.playwright")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Limits of what the frames of a page may use."""
+
     #: Documents with an agent.
     documents: int = 1000
     #: Processes of frames.
@@ -55,7 +57,7 @@ class Limits:
     #: Tools of one frame, and characters of a tool's name.
     tools: int = 500
     name: int = 128
-    #: Events of a frame per second, and the flood after which the frame is left out. Its agent sends fewer (agent.js).
+    #: Events of a frame per second, and the number after which the frame is left out. Its agent sends fewer (agent.js).
     events: int = 300
     flood: int = 3000
     #: Calls remembered after their end, as a cancellation may come later.
@@ -93,11 +95,11 @@ class FrameSession:
             return result
         finally:
             self._replies.pop(number, None)
-            # If sending failed, the reply was never awaited.
+            # If sending failed, nobody has awaited the reply.
             discard_unawaited(reply)
 
     def receive(self, text: str) -> bool:
-        """Handle a message of the process. Returns ``False`` if there are too many in this second."""
+        """Handle a message of the process. Return ``False`` if there are too many in this second."""
         if self._rate.is_over():
             return False
         message = json.loads(text)
@@ -132,10 +134,10 @@ def _frame_gone(*, sent: bool | None = None) -> ContextLost:
 class FrameContexts:
     """The JavaScript contexts of a page's frames.
 
-    A frame of the page's own process is a context of the page's session. A frame of another process has a session of
-    its own: the page's session attaches to it before the frame's first script, and holds the frame until our script is
-    installed. In both cases the browser names origin and frame of a context. ``root`` are the contexts of the page's
-    own session, for those of a session inside it."""
+    A frame of the page's process is a context of the page's session. A frame of another process has another session:
+    the page's session attaches to it before the frame's first script, and holds the frame until our script is
+    installed. In both cases the browser names the origin and the frame of a context. For the contexts of a session
+    inside the page's session, ``root`` are the contexts of the page's session."""
 
     def __init__(
         self,
@@ -150,14 +152,14 @@ class FrameContexts:
         self._script = script
         self._channel_of = channel_of
         self._root = root or self
-        # Default contexts of documents, no isolated worlds.
+        # Default contexts of documents by their number, without isolated worlds.
         self._contexts: dict[int, Mapping[str, Any]] = {}
         # frame → address
         self._urls: dict[str, str] = {}
         self._documents: dict[int, FrameDocument] = {}
         self._inner_sessions: dict[str, tuple[FrameSession, FrameContexts]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # The following are used in the root only, and so hold for the whole page.
+        # The following attributes are used in the root only, and so hold for the whole page.
         #: Id of the page's main frame, and the page's origin.
         self.main_frame_id = ""
         self.page_origin = ""
@@ -200,6 +202,7 @@ class FrameContexts:
                 self._forget_context(number)
 
     def read_tree(self, tree: Mapping[str, Any]) -> None:
+        """Learn the addresses of frames that are there already from CDP's ``FrameTree``."""
         self.main_frame_id = self.main_frame_id or tree["frame"]["id"]
         nodes = [tree]
         while nodes:
@@ -211,7 +214,7 @@ class FrameContexts:
                 self.page_origin = _origin_of(context)
 
     def is_page(self, context: int) -> bool:
-        """Whether it is a context of the main frame. All that have not gone are until the main frame is known."""
+        """Return whether a context belongs to the main frame. Until that is known, every existing context counts."""
         if context not in self._contexts or self._root is not self:
             return False
         return not self.main_frame_id or self._contexts[context]["auxData"].get("frameId") == self.main_frame_id
@@ -263,12 +266,13 @@ class FrameContexts:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     async def attach(self) -> dict[str, Any]:
-        # Workers have no tools.
+        # Leave out workers, which have no tools.
         only_frames = [{"type": "iframe", "exclude": False}, {"exclude": True}]
         options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": only_frames}
         return await self._session.send("Target.setAutoAttach", options)
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
+        """Install our script in a new process of frames, or disconnect it if there are too many."""
         session_id = event["sessionId"]
         target = event["targetInfo"]
         session = FrameSession(self._session, session_id)
@@ -290,9 +294,9 @@ class FrameContexts:
             self._watcher.on_emit(document, event["payload"])
 
     async def install_and_resume(self, *, waiting: bool) -> None:
-        """Install our script in the process, which is paused until then with ``waiting``."""
+        """Install our script in the process. If the process is ``waiting``, it is paused until then."""
         with contextlib.suppress(PlaywrightError, TransportError):
-            # Pipelined: sent in this order, without waiting for each reply.
+            # All commands are sent in this order, without waiting for each reply.
             await asyncio.gather(
                 *installation_steps(self._session, self._script),
                 self.attach(),
@@ -329,7 +333,7 @@ class FrameContexts:
             contexts.end(inner)
 
     def disconnect_frame(self, document: FrameDocument) -> None:
-        """A document in the page's own process cannot be disconnected."""
+        """Disconnect the process of a document. A document in the page's own process cannot be disconnected."""
         for session_id, (_, contexts) in tuple(self._inner_sessions.items()):
             if document in contexts._documents.values():
                 self._disconnect_session(session_id, "it sends events without end")
@@ -367,12 +371,14 @@ class FrameAgent(Agent):
         self._gone.set_result(None)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Raises :class:`~transports.errors.ContextLost` with ``sent=False`` if the work never reached the document."""
+        """Await ``work`` as :meth:`.Agent.with_deadline`, and no longer than the frame's document exists.
+
+        Raises :class:`~transports.errors.ContextLost` with ``sent=False`` if the work never reached the document."""
         if self._gone.done():
             discard_unawaited(work)
             raise _frame_gone(sent=False)
 
-        # A task at once, as the page may be lost before the wait begins.
+        # Make a task at once, because the page may be lost before the wait begins.
         task = asyncio.ensure_future(work)
         try:
             return await self._owner.with_deadline(self._until_gone(task), action, timeout=timeout)
@@ -400,16 +406,18 @@ class FrameAgent(Agent):
 MARK = "@"
 #: Seconds between the first two lists of a frame that keeps changing.
 _FIRST_PAUSE = 0.05
-#: Labels for a frame of the page's own origin. They cannot look like another origin, whose label has a port.
+#: Labels for a frame of the page's own origin. They cannot look like the label of another origin, which has a port.
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
-#: Tools of a frame: qualified name → own name, and entry in the page's list.
+#: Tools of a frame: name in the page's list → name in the frame, and entry in the page's list.
 QualifiedTools: TypeAlias = dict[str, tuple[str, dict[str, object]]]
 
 
 @dataclass(eq=False, slots=True)
 class ToolFrame:
+    """A document in a frame, with its tools and its calls."""
+
     document: FrameDocument
     agent: FrameAgent
     number: int
@@ -440,13 +448,13 @@ class ToolFrame:
 
 
 class FrameTools:
-    """Implements :class:`~._agent.FrameWatcher`.
+    """The tools of a page's frames, as a :class:`~._agent.FrameWatcher`.
 
     Names, labels and routing of calls are decided here, not in the page: its documents may belong to different owners
     and must not learn of each other's tools through us. A document that floods events is slowed, then left out.
 
-    ``on_change(removed)`` is called when tools were added, removed or changed. ``on_effect(frame, kind, payload)`` gets
-    the id of the frame's own call if there is one under way."""
+    ``on_change(removed)`` is called when tools were added, removed or changed. ``on_effect(frame, kind, payload)`` is
+    called for effects; the payload has the id of a call in the same frame, if one is under way."""
 
     def __init__(
         self,
@@ -460,9 +468,9 @@ class FrameTools:
         self._frames: dict[FrameDocument, ToolFrame] = {}
         self._numbers = count(1)
         self._tools_by_name: dict[str, tuple[ToolFrame, str]] = {}
-        # call → its frame, also after its end: a cancellation may come later.
+        # Id of a call → its frame. A call stays here after its end, because a cancellation may come later.
         self._frames_by_call: Recent[str, ToolFrame] = Recent(LIMITS.sent)
-        # Names of removed tools, which are not waited for.
+        # Names of removed tools: find() does not wait for them.
         self._removed_names: Recent[str, None] = Recent(LIMITS.tools)
         self.have_had_tools = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -482,7 +490,7 @@ class FrameTools:
             self._replace_tools(frame, {})
 
     def on_emit(self, document: FrameDocument, text: object) -> None:
-        """Deliver an event of a frame. Those beyond the rate limit are dropped unparsed."""
+        """Deliver an event of a frame. Events beyond the rate limit are dropped unparsed."""
         frame = self._frames.get(document)
         if frame is None:
             return
@@ -525,7 +533,7 @@ class FrameTools:
     # --- the list -----------------------------------------------------------------------------------------------------
 
     def _on_tools_changed(self, frame: ToolFrame, window_name: str) -> None:
-        """Read the list again, or in a page that is driven by ``window.abp`` remove the scripts of the frame."""
+        """Read the frame's list again. If the page is driven by ``window.abp``, remove our scripts from the frame."""
         if not self._are_driven:
             spawn(self._uninstall(frame), self._tasks)
             return
@@ -545,7 +553,7 @@ class FrameTools:
             spawn(self._read_tools(frame), self._tasks)
 
     def _new_label(self, document: FrameDocument, window_name: str) -> str:
-        """Make a label of host and port of another origin, or of the window's name in the page's own."""
+        """Return an unused label: of host and port for another origin, of the window's name for the page's origin."""
         if document.origin == OPAQUE:
             label = OPAQUE
         elif not document.same_origin:
@@ -568,7 +576,8 @@ class FrameTools:
         return unused_label
 
     async def _read_tools(self, frame: ToolFrame) -> None:
-        """Read the list while it is stale. One that keeps changing is read with a growing back-off."""
+        """Read the list while it is stale. A list that keeps changing is read with growing pauses."""
+        quiet_time, max_pause = 10.0, 5.0
         now = asyncio.get_running_loop().time
         try:
             while frame.has_stale_list and frame.document in self._frames:
@@ -579,11 +588,11 @@ class FrameTools:
                         self._replace_tools(frame, self._qualify_tools(frame, tools))
                 frame.listed.set()
 
-                was_quiet = now() - frame.changed_at > 10.0
+                was_quiet = now() - frame.changed_at > quiet_time
                 if was_quiet:
                     frame.pause = _FIRST_PAUSE
                 else:
-                    frame.pause = min(2 * frame.pause, 5.0)
+                    frame.pause = min(2 * frame.pause, max_pause)
                 frame.changed_at = now()
                 await asyncio.sleep(frame.pause)
         finally:
@@ -595,9 +604,11 @@ class FrameTools:
         if is_reference(text):
             logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _shown_name(frame))
             return []
-        return (await in_thread_if_long(partial(parse_reply, Message("capabilities/list", None)), text)).payload
+        reply = await in_thread_if_long(partial(parse_reply, Message("capabilities/list", None)), text)
+        return reply.payload
 
     def _qualify_tools(self, frame: ToolFrame, tools: object) -> QualifiedTools:
+        """Return the tools of a frame under names that end with the frame's label."""
         qualified_tools: QualifiedTools = {}
         for tool in own_tools(tools):
             if len(qualified_tools) >= LIMITS.tools:
@@ -605,10 +616,10 @@ class FrameTools:
                     "the frame %s has more than %d tools; the rest is left out", _shown_name(frame), LIMITS.tools
                 )
                 break
-            own_name = tool["name"]
-            if len(own_name) <= LIMITS.name:
-                name = f"{own_name}{MARK}{frame.label}"
-                qualified_tools[name] = own_name, {**tool, "name": name, "frame": frame.url}
+            name_in_frame = tool["name"]
+            if len(name_in_frame) <= LIMITS.name:
+                name = f"{name_in_frame}{MARK}{frame.label}"
+                qualified_tools[name] = name_in_frame, {**tool, "name": name, "frame": frame.url}
         return qualified_tools
 
     def _replace_tools(self, frame: ToolFrame, tools: QualifiedTools) -> None:
@@ -619,8 +630,8 @@ class FrameTools:
             del self._tools_by_name[name]
             self._removed_names[name] = None
 
-        for name, (own_name, _) in tools.items():
-            self._tools_by_name[name] = frame, own_name
+        for name, (name_in_frame, _) in tools.items():
+            self._tools_by_name[name] = frame, name_in_frame
             self._removed_names.pop(name, None)
 
         if old_tools == tools:
@@ -630,13 +641,13 @@ class FrameTools:
         self._on_change(removed_names)
 
     def listed(self) -> Iterable[dict[str, object]]:
-        """The ``frame`` of a tool is the address of its document."""
+        """Yield the tools of all frames for the page's list. ``frame`` of a tool is the address of its document."""
         for frame in self._frames.values():
             for _, tool in frame.tools.values():
                 yield tool
 
     async def wait_until_listed(self) -> None:
-        """Waits a second at most."""
+        """Wait until the first list of each frame with tools was read, for a second at most."""
         unlisted = [frame for frame in self._frames.values() if frame.label and not frame.listed.is_set()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -645,7 +656,7 @@ class FrameTools:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def find(self, name: str, *, patience: float) -> tuple[ToolFrame, str] | None:
-        """Wait up to ``patience`` seconds for an unknown tool. Return its frame and its own name."""
+        """Return the frame of a tool, and its name there. Wait up to ``patience`` seconds for an unknown tool."""
         now = asyncio.get_running_loop().time
         deadline = now() + patience
         while name not in self._tools_by_name and name not in self._removed_names and now() < deadline:
@@ -662,14 +673,14 @@ class FrameTools:
         frame.calls[call_id] = self._frames_by_call[call_id] = frame
 
     def frame_of_call(self, call_id: str) -> ToolFrame | None:
-        """Returns ``None`` if the frame is gone. The call may have ended."""
+        """Return the frame of a call, which may have ended, or ``None`` if the frame is gone."""
         frame = self._frames_by_call.get(call_id)
         if frame is None or frame.document not in self._frames:
             return None
         return frame
 
     def frame_of_handle(self, name: str) -> tuple[ToolFrame | None, str]:
-        """Reads a handle ``NUMBER/ID``. The frame is ``None`` if its document is gone."""
+        """Return the frame and the id in a handle ``NUMBER/ID``. The frame is ``None`` if its document is gone."""
         number, _, held_id = name.partition("/")
         frame = next((frame for frame in self._frames.values() if str(frame.number) == number), None)
         return frame, held_id
@@ -677,14 +688,14 @@ class FrameTools:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def stop_driving(self) -> None:
-        """Called if the page is driven by ``window.abp``."""
+        """Remove our scripts from all frames: the page turned out to be driven by ``window.abp``."""
         self._are_driven = False
         for frame in tuple(self._frames.values()):
             if frame.label:
                 spawn(self._uninstall(frame), self._tasks)
 
     async def uninstall(self) -> None:
-        """Needed for a page that stays open. Takes two seconds at most."""
+        """Remove our scripts from the frames of a page that stays open. This takes two seconds at most."""
         await asyncio.gather(*(self._uninstall(frame) for frame in tuple(self._frames.values())))
 
     async def _uninstall(self, frame: ToolFrame) -> None:
@@ -696,7 +707,7 @@ class FrameTools:
 
 
 def own_tools(tools: object) -> list[dict[str, Any]]:
-    """Return the page's own tools: a name with an ``@`` marks a tool of a frame."""
+    """Return the tools of the document itself, without those of frames, whose names contain an ``@``."""
     if not isinstance(tools, list):
         return []
     tools_with_names = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]

@@ -44,6 +44,7 @@ class FetchedRequests:
         self._fetch = fetch
         self._requests_left = 500
         self._bytes_left = 64 << 20
+        #: For requests at the same time.
         self._slots = asyncio.Semaphore(6)
 
     async def answer(self, route: Route) -> None:
@@ -52,7 +53,7 @@ class FetchedRequests:
         self._requests_left -= 1
         with contextlib.suppress(Error):
             if not request.url.lower().startswith(("http:", "https:")):
-                # blob: and data: need no network.
+                # blob: and data: URLs need no network.
                 await route.continue_()
             elif request.method != "GET" or self._requests_left < 0:
                 await route.abort("blockedbyclient")
@@ -90,14 +91,14 @@ class NetworkLimits:
 
 
 class JudgedNetwork:
-    """SOCKS 5 proxy (RFC 1928) of one page. ``judge`` is called before a connection.
+    """SOCKS 5 proxy (RFC 1928) of one page. ``judge`` decides about each connection before it is made.
 
     All connections of the page's context go through the proxy: of frames, redirects, sockets, workers, popups,
     downloads and speculative ones. The proxy resolves names itself and connects to an address that was judged, so a
     name cannot lead elsewhere afterwards (DNS rebinding).
 
-    Chromium's own background requests (for autofill, say) use the proxy too. They get nowhere that is not allowed, and
-    are not reported: only those that :meth:`watch` has seen are the page's."""
+    Chromium's own background requests (for autofill, say) use the proxy, too. They are judged in the same way, but not
+    reported: only requests that :meth:`watch` has seen are the page's."""
 
     def __init__(self, judge: Judge, limits: NetworkLimits = NetworkLimits()) -> None:
         self._judge = judge
@@ -123,13 +124,14 @@ class JudgedNetwork:
 
     @property
     def refused(self) -> list[str]:
-        """At most 20 reasons."""
+        """The reasons why connections of the page were refused, at most 20."""
+        max_reasons = 20
         reasons = [reason for server, reason in self._refused.items() if server in self._requested]
-        return list(dict.fromkeys(reasons))[:20]
+        return list(dict.fromkeys(reasons))[:max_reasons]
 
     @property
     def failed(self) -> str:
-        """The reason of the page's last connection that failed, allowed or not."""
+        """Why the page's last connection that failed did so, whether it was allowed or not; empty if none failed."""
         reasons = [reason for server, reason in self._failed.items() if server in self._requested]
         return reasons[-1] if reasons else ""
 
@@ -158,7 +160,7 @@ class JudgedNetwork:
         assert task is not None
         self._connections.add(task)
         self._connection_count += 1
-        # __aexit__ cancels connections, and asyncio would log a cancelled one as an error.
+        # __aexit__ cancels connections, and asyncio would log a cancelled connection as an error.
         with contextlib.suppress(asyncio.CancelledError):
             try:
                 await self._serve_within_limits(reader, writer)
@@ -180,6 +182,7 @@ class JudgedNetwork:
             await self._relay(reader, writer)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read a request of the browser, connect to its server if that is allowed, and copy bytes both ways."""
         # Replies to a request (RFC 1928 6).
         connected, not_allowed_by_ruleset = b"\5\0\0\1\0\0\0\0\0\0", b"\5\2\0\1\0\0\0\0\0\0"
         async with asyncio.timeout(self._limits.step):
@@ -231,13 +234,13 @@ class JudgedNetwork:
         self._note_failure(server, reason)
 
     def _note_failure(self, server: _Server | None, reason: str) -> None:
-        # Removed first, so that the last failure is the last item.
+        # Remove an earlier failure first, so that the last failure is the last item.
         self._failed.pop(server, None)
         self._failed[server] = reason
 
 
 def _server_of(url: str) -> _Server | None:
-    """``None`` for a URL without a server, such as ``data:``."""
+    """Return the server of a URL, or ``None`` for a URL without a server, such as ``data:``."""
     scheme = url.partition(":")[0]
     default_port = {"http": 80, "ws": 80, "https": 443, "wss": 443}.get(scheme)
     if default_port is None:
@@ -262,7 +265,9 @@ async def _copy_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, int]:
-    """Raises :class:`ValueError` for anything but a CONNECT request without authentication (RFC 1928)."""
+    """Read the host and the port of a CONNECT request without authentication (RFC 1928).
+
+    Raises :class:`ValueError` for anything else."""
     no_authentication, no_acceptable_method = 0, 0xFF
     connect = 1
     ipv4, domain_name, ipv6 = 1, 3, 4
@@ -281,7 +286,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
         (length,) = await reader.readexactly(1)
         host = (await reader.readexactly(length)).decode("ascii")
     else:
-        # An unknown type has no bytes, which are no address either: ip_address() raises ValueError.
+        # For an unknown type, no bytes are read, and ip_address() raises ValueError.
         size = {ipv4: 4, ipv6: 16}.get(address_type, 0)
         host = str(ipaddress.ip_address(await reader.readexactly(size)))
     port = int.from_bytes(await reader.readexactly(2), "big")
@@ -289,7 +294,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
-    """Whether another user's process has connected, as far as is known: on Linux only."""
+    """Return whether a process of another user has connected. This is known only on Linux."""
     # There is no peer name if the peer has disconnected already.
     _, port, *_ = writer.get_extra_info("peername") or ("", 0)
     _, own_port, *_ = writer.get_extra_info("sockname") or ("", 0)
@@ -303,14 +308,14 @@ def _is_connection_of_another_user(from_port: int, to_port: int) -> bool:
         return False
 
     # Fields 1 and 2 are the local and the remote address in hexadecimal digits, field 7 the user's id. A port alone
-    # proves nothing: several connections may have it, and one that was closed lately is listed as root's.
+    # proves nothing: several connections may have it, and a connection that was closed lately is listed as root's.
     owners = {(fields[1], fields[2]): int(fields[7]) for fields in map(str.split, lines)}
     addresses = f"0100007F:{from_port:04X}", f"0100007F:{to_port:04X}"
     return owners.get(addresses) != os.geteuid()
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-    """The HTML sees neither the app nor its cookies, nor a network but for the resources that ``fetch`` returns.
+    """Print HTML, which sees neither the app nor its cookies, nor a network but for the resources of ``fetch``.
 
     Raises :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context."""
     pdf_options: dict[str, Any] = {"print_background": True, **_checked_options(options, PdfOptions, "render_to_pdf")}
@@ -323,7 +328,8 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
 
 
 async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-    """Picture the app's page, or the option ``url`` in a context of its own, or in the app's if that is shared."""
+    """Return a picture of the app's page or, with the option ``url``, of that page in a new context. If all sessions
+    share the app's context, that is used."""
     picture = _Picture(options, timeout, tab.browser)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
@@ -336,7 +342,7 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
 class PictureBrowser(Browser):
     """Browser for pictures of foreign pages. Its WebRTC connects through the proxy of a page, or not at all."""
 
-    #: The second is the name of the first in Chromium's headless shell.
+    #: One switch under two names: Chromium's headless shell knows only the second.
     _switches = (
         "--webrtc-ip-handling-policy=disable_non_proxied_udp",
         "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -346,7 +352,7 @@ class PictureBrowser(Browser):
 async def screenshot_of_url(
     browser: PictureBrowser, url: str, options: ScreenshotOptions, judge: Judge, *, timeout: float
 ) -> tuple[BinaryData, list[str]]:
-    """Return also the connections that were refused, with reasons: their content may be missing in the picture.
+    """Return a picture of a foreign page, and the reasons of refused connections, whose content may be missing there.
 
     A refusal of the page itself, also of a later document, raises :class:`~transports.errors.UsageError`."""
     picture = _Picture({**options, "url": url}, timeout)
@@ -363,6 +369,8 @@ async def screenshot_of_url(
 
 
 class _Picture:
+    """Checked options of a screenshot, and the ways to take it."""
+
     def __init__(self, options: ScreenshotOptions, timeout: float, browser: Browser | None = None) -> None:
         self._browser = browser
         self._options = _checked_options(options, ScreenshotOptions, "screenshot")
@@ -382,7 +390,7 @@ class _Picture:
         return size
 
     async def of_page(self, page: Page) -> BinaryData:
-        """Picture the page in the wanted size, and give it its own size back."""
+        """Return a picture of the app's page in the wanted size. The page then gets back the size that it had."""
         if self._width is None and self._height is None:
             return await self._take_picture(page)
 
@@ -398,7 +406,9 @@ class _Picture:
                 await page.set_viewport_size(original_size)
 
     async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
-        """Raises :class:`~transports.errors.UsageError` if the page, or a later document, cannot be opened."""
+        """Open an address in ``page`` and return a picture.
+
+        Raises :class:`~transports.errors.UsageError` if the page, or a later document, cannot be opened."""
         await page.set_viewport_size(self._viewport({"width": 1280, "height": 800}))
         try:
             # No limit: the caller limits the whole.
@@ -420,10 +430,10 @@ class _Picture:
         return {"width": self._width or default["width"], "height": self._height or default["height"]}
 
     async def _wait_for_idle(self, page: Page) -> None:
-        """Wait for a while only, as some pages are never idle."""
+        """Wait until the page loads nothing more, but only for a while, as some pages are never idle."""
         with contextlib.suppress(PlaywrightTimeout):
-            seconds = min(15.0, self._timeout / 2)
-            await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
+            patience = min(15.0, self._timeout / 2)
+            await page.wait_for_load_state("networkidle", timeout=playwright_timeout(patience))
 
     async def _take_picture(self, page: Page) -> BinaryData:
         async with self._brought_to_front(page):
@@ -432,7 +442,7 @@ class _Picture:
 
     @contextlib.asynccontextmanager
     async def _brought_to_front(self, page: Page) -> AsyncIterator[None]:
-        """Show the page of an attached browser meanwhile: hidden, it may never be drawn (crbug.com/377715191)."""
+        """Bring a page of an attached browser to the front: a hidden page may never be drawn (crbug.com/377715191)."""
         if self._browser is None or not self._browser.attached:
             yield
             return
@@ -446,7 +456,7 @@ def _open_error(url: str, reason: str) -> UsageError:
 
 
 def _checked_options(options: Mapping[str, Any], kind: type, tool: str) -> dict[str, Any]:
-    """Check options that may come as JSON, past any type checker, and in ``camelCase``, as in JavaScript."""
+    """Return options by their names in Python. They may come as JSON, and in ``camelCase`` as in JavaScript."""
     by_name = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
     unknown = sorted(set(by_name) - set(kind.__annotations__))
     if unknown:
@@ -469,15 +479,14 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
 @contextlib.asynccontextmanager
 async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[Page]:
     """Open a page without a network: a dead proxy swallows every connection and name look-up, also of frames, workers
-    and popups. WebRTC, which would get past it, is forbidden. With ``fetch``, requests are answered before the proxy.
-    """
+    and popups. WebRTC, which would bypass the proxy, is forbidden. ``fetch`` answers requests before the proxy."""
     browser = tab.page.context.browser if tab.browser is None else tab.browser.playwright
     if browser is None:
         raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
 
     # Nothing listens at the port of RFC 863. Playwright sends connections to loopback addresses there, too.
     dead_proxy: ProxySettings = {"server": "socks5://127.0.0.1:9"}
-    # Offline, requests fail at once, before the proxy.
+    # In an offline context, requests fail at once, before they reach the proxy.
     is_offline = fetch is None
     opening = browser.new_context(offline=is_offline, service_workers="block", proxy=dead_proxy)
     async with opened(opening) as context:

@@ -74,8 +74,8 @@ def sender_of(
     around: tuple[str, ...] = (),
     server_address: tuple[str, int] | None = None,
 ) -> Sender:
-    """``base`` is that of the document, ``around`` are the addresses of documents around a frame. Cached: nearly all
-    calls of a page have one sender."""
+    """Return the sender for a document at ``url``. ``base`` is that of the document, ``around`` are the addresses of
+    documents around a frame. The result is cached, as nearly all calls of a page have the same sender."""
     site = _site_of(origin, page_domain)
     domain = ""  # unknown for a document outside the page's domain
     if site.endswith(f"//{page_domain}"):
@@ -96,6 +96,7 @@ def sender_of(
 
 
 def addresses_around(frames: Iterable[Frame]) -> list[str]:
+    """Return the addresses of the documents around frames, up to the page's."""
     addresses: list[str] = []
     for frame in frames:
         parent = frame.parent_frame
@@ -106,8 +107,8 @@ def addresses_around(frames: Iterable[Frame]) -> list[str]:
 
 
 def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
-    """Return whether the browser would send a cookie: to a third party only with ``SameSite=None``, and a
-    ``Partitioned`` one only within the page of its partition."""
+    """Return whether the browser would send a cookie. A third party gets it only with ``SameSite=None``, and a
+    ``Partitioned`` cookie is sent only within the page of its partition."""
     may_cross_sites = same_site == "None"
     if sender.third_party and not may_cross_sites:
         return False
@@ -129,8 +130,7 @@ def _site_of(origin: str, domain: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DocumentAccess:
-    """Means for calls and content of one document. ``handle_prefix`` is that of content that is held in the
-    document."""
+    """What calls and content of one document need. Handles of content in the document begin with ``handle_prefix``."""
 
     agent: Agent
     ladder: Ladder
@@ -170,7 +170,7 @@ class PageTransport(Transport):
         self._browser: Browser | None = None
         self._tab: Tab | None = None
         self._agent: PageAgent | None = None
-        # Three stacks: what ends with one document of the app, with its page, and with the browser.
+        # Three stacks, for what ends with one document of the app, with its page, and with the browser.
         self._page_stack = contextlib.AsyncExitStack()
         self._tab_stack = contextlib.AsyncExitStack()
         self._stack = contextlib.AsyncExitStack()
@@ -179,9 +179,9 @@ class PageTransport(Transport):
         # Origin of the app's document, and the address and port of its server.
         self._server: tuple[str, tuple[str, int]] | None = None
         self._limits = ByteLimits(DEFAULT_MAX_BYTES)
-        # What calls were to get later, of pages that were lost.
+        # Outputs of lost pages that were to come with later calls.
         self._undelivered: list[str] = []
-        # Counted across reconnections.
+        # These are counted across reconnections.
         self._rungs = {"download": 0, "stream": 0, "slices": 0}
         self.features = replace_field(self.features, reconnects=source.page is None)
 
@@ -211,7 +211,7 @@ class PageTransport(Transport):
         self._server = None
         if response is None:
             return
-        # The page may be going away, or the response did not come from the network.
+        # Playwright raises an error if the page goes away, or the response did not come from the network.
         with contextlib.suppress(Error):
             address = await response.server_addr()
             origin = origin_of(response.url)
@@ -235,7 +235,9 @@ class PageTransport(Transport):
             self._reconnect_task = start_task(self._reconnect(agent))
 
     async def _open_page(self) -> PageAgent:
-        """Raises :class:`~transports.errors.ConnectFailed` or :class:`~transports.errors.BrowserCrashed`."""
+        """Open the app's page within the timeout.
+
+        Raises :class:`~transports.errors.ConnectFailed` or :class:`~transports.errors.BrowserCrashed`."""
         try:
             async with asyncio.timeout(self._timeout) as self._time_limit:
                 return await self._open_app()
@@ -258,7 +260,7 @@ class PageTransport(Transport):
         await self._load_app(tab.page, agent)
         await preparing
 
-        # Only now, as an app may navigate while it loads.
+        # Do this last, because an app may navigate while it loads.
         agent.lose_on_navigation()
         return agent
 
@@ -272,7 +274,7 @@ class PageTransport(Transport):
             self._page_stack.callback(agent.stop_listening)
 
         frames = self._watch_frames(agent)
-        # All set before the scripts are installed: a page that is open already may have effects at once.
+        # Set these attributes before the scripts are installed: a page that is open already may have effects at once.
         self._agent = agent
         self._downloads: CdpDownloads | PlaywrightDownloads | None = None
         self._effects = PageEffects(
@@ -290,23 +292,24 @@ class PageTransport(Transport):
         return agent
 
     async def _watch_effects(self, tab: Tab, agent: PageAgent) -> asyncio.Future[Any]:
-        """Returns a future that is done once the browser is ready for side effects."""
+        """Prepare the browser for side effects. Return a future that is done once the browser is ready."""
         self._downloads = tab.downloads(agent)
         if isinstance(self._downloads, CdpDownloads):
             folder = self._downloads.app_folder
             self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
-        # The browser takes commands in order. So these are only sent before the app is loaded, and their answers come
-        # meanwhile. Those of the agent go to another process, and were waited for.
+        # The browser takes commands in order, so it is enough to send these before the app is loaded; their answers may
+        # come later. Only the agent's commands, which go to another process, had to be waited for.
         preparing = asyncio.gather(
             self._effects.prepare(self._downloads),
             tab.set_permissions(agent, self._permissions),
             tab.keep_active(agent),
         )
-        # It is not awaited if the app fails to load first.
+        # Nobody awaits the future if the app fails to load first.
         preparing.add_done_callback(mark_retrieved)
         self._page_stack.push_async_callback(cancel_and_wait, (preparing,))
-        # Turns of the event loop in which these tasks, and those that they begin, send their commands.
-        for _ in range(3):
+        # Let these tasks, and those that they begin, send their commands.
+        loop_turns = 3
+        for _ in range(loop_turns):
             await asyncio.sleep(0)
         return preparing
 
@@ -367,6 +370,7 @@ class PageTransport(Transport):
         return type(lost)(f"{lost.message}; {consequence}")
 
     async def _reopen(self) -> PageAgent:
+        """Open the app again, in a new browser if that has ended. Outputs of the old page become warnings."""
         self._undelivered += [output.what for output in self._effects.tracker.unattributed.outputs]
         await self._page_stack.aclose()
         if self._browser is not None:
@@ -387,21 +391,21 @@ class PageTransport(Transport):
     async def _load_app(self, page: Page, agent: PageAgent) -> None: ...
 
     async def aclose(self) -> None:
-        """Takes a few seconds at most."""
+        """Close the page, and the browser if it was started here. This takes a few seconds at most."""
         try:
             if self._reconnect_task is not None:
                 self._reconnect_task.cancel()
                 await asyncio.wait((self._reconnect_task,))
         finally:
             self._events.put_nowait(None)
-            # From the last to the first, and each of them, even if closing is cancelled.
+            # This closes all three stacks, the last one first, even if closing is cancelled.
             async with self._stack, self._tab_stack, self._page_stack:
                 pass
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """While the page is reopened, a request fails unsent with ``DISCONNECTED``."""
+        """Send a request to the app's page. While the page is opened again, it fails unsent with ``DISCONNECTED``."""
         agent = self._require_agent()
         if agent.is_lost:
             raise agent.loss_error(sent=False)
@@ -428,6 +432,7 @@ class PageTransport(Transport):
             raise
 
     async def _send_call(self, message: Message, access: DocumentAccess, timeout: float) -> Message:
+        """Send a call to a document, and add the effects of the call to its reply."""
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
@@ -443,8 +448,9 @@ class PageTransport(Transport):
                 )
             reply.sender = self._sender(document)
             if self._effects.tracker.has_effects_for(call):
-                # At least a second, also after a call that used up its time: its outputs may be ready already.
-                await self._effects.add_to_reply(call, reply, timeout=max(deadline - time.monotonic(), 1.0))
+                # A call that used up its time still gets a second: its outputs may be ready already.
+                seconds_left = max(deadline - time.monotonic(), 1.0)
+                await self._effects.add_to_reply(call, reply, timeout=seconds_left)
             return reply
         finally:
             self._effects.end_call(call)
@@ -475,7 +481,8 @@ class PageTransport(Transport):
         access: DocumentAccess | None = None,
         document: Document | None = None,
     ) -> Message:
-        """A very long answer is fetched in the same way as content. With ``document`` only that document may answer."""
+        """Call a method of the agent, and return its answer as the reply. With ``document``, only that document may
+        answer. A very long answer is fetched in the same way as content."""
         access = access or self._page_access
         agent = None if document is None else document.agent
         text: str | bytes = await access.agent.invoke(method, *args, timeout=timeout, returns=str, agent=agent)
@@ -514,7 +521,7 @@ class PageTransport(Transport):
             self._effects.on_event(kind, payload)
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
-        """``paper_height`` in inches overrides the ``@page`` rules of the page."""
+        """Print the page as a PDF. ``paper_height`` in inches overrides the ``@page`` rules of the page."""
         agent = self._require_agent()
         printing = agent.channel.print_to_pdf(paper_height)
         content = await agent.with_deadline(printing, "printing", timeout=self._timeout)

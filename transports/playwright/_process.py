@@ -54,11 +54,11 @@ P = ParamSpec("P")
 SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
-#: Seconds until the driver's process runs: imports hold the interpreter's lock afterwards.
+#: Seconds until the driver's process runs. It gets them before imports begin, which hold the interpreter's lock.
 _LEAD = 0.03
 #: Features of Chromium. Our switches replace Playwright's, so they repeat its features. WebMCP is an origin trial.
 _ENABLED_FEATURES = ("WebMCP", "CDPScreenshotNewSurface", "SkipListAccountsWithoutGaiaCookies")
-#: The three of the omnibox start a renderer for each window: half of the processor time of a session.
+#: The three features of the omnibox start a renderer for each window, which takes half of a session's processor time.
 _DISABLED_FEATURES = (
     "WebUIOmniboxPopup",
     "WebUIOmniboxAimPopup",
@@ -80,21 +80,21 @@ _DISABLED_FEATURES = (
     "msForceBrowserSignIn",
     "msEdgeUpdateLaunchServicesPreferredVersion",
 )
-#: The process that was started ahead and is not used yet. A list, so that every task that shares the context sees it
-#: taken.
+#: The process that was started ahead and is not used yet. It is in a list, so that every task that shares the context
+#: sees when it is taken.
 _ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
 
 
 def playwright_timeout(seconds: float) -> float:
-    """Returns milliseconds, and 0 (Playwright's "no limit") for ``math.inf``."""
+    """Return a timeout in milliseconds for Playwright, where 0 means no limit."""
     if math.isinf(seconds):
         return 0
     return seconds * 1000
 
 
 def listener(handle: Callable[P, object]) -> Callable[P, None]:
-    """Playwright stores the exception of a listener and raises it in the *next* command, which belongs to another call.
-    A bug here in one event must cost that event only."""
+    """Return a listener that logs the exceptions of ``handle``: a bug may cost the event, but nothing else. Playwright
+    would raise them in its *next* command, which belongs to another call."""
 
     @functools.wraps(handle)
     def listening(*args: P.args, **options: P.kwargs) -> None:
@@ -111,9 +111,10 @@ def listen(source: Any, event: str, handle: Callable[[Any], object]) -> None:
 
 
 async def start_driver() -> tuple[Playwright, list[int]]:
-    """Returns also the driver's process id, or an empty list if this version of Playwright keeps it elsewhere.
+    """Start Playwright's driver. Return it and a list with its process id.
 
-    Then a driver that hangs while it is attached to a browser ends only with this process. Raises
+    The list is empty if this version of Playwright keeps the id elsewhere. Then a driver that hangs while it is
+    attached to a browser ends only with this process. Raises
     :class:`~transports.errors.BrowserNotFound`, and :class:`~transports.errors.UsageError` in an event loop that starts
     no processes."""
     from playwright.async_api import async_playwright
@@ -145,15 +146,15 @@ async def start_driver() -> tuple[Playwright, list[int]]:
 
 
 async def _wait_for_new_children(started_at: float) -> None:
-    """Wait until asyncio has noticed the end of processes that it started since. If its event loop is closed before, it
-    warns of a process that still runs."""
+    """Wait until asyncio has noticed the end of processes that were started since ``started_at``. If the event loop is
+    closed before, asyncio warns of a process that still runs."""
     with contextlib.suppress(psutil.Error):
         # The times of processes are rounded.
         children = [child for child in psutil.Process().children() if child.create_time() > started_at - 1]
         deadline = time.monotonic() + _GRACE
         while any(child.is_running() for child in children) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-    # A thread of asyncio tells its loop just after the process is gone.
+    # A thread of asyncio informs the loop just after the process is gone.
     await asyncio.sleep(0.01)
 
 
@@ -164,7 +165,8 @@ _saved_variables: dict[str, str | None] = {}
 
 @contextlib.contextmanager
 def child_environment(folder: Path) -> Iterator[None]:
-    """Sets the temp folder, and a locale with UTF-8. Blocks may overlap if all use the same folder."""
+    """Set variables for child processes in the block: the temp folder, a locale with UTF-8, and others that the driver
+    needs. Blocks may overlap if all use the same folder."""
     global _environment_users
     with _environment_lock:
         if _environment_users == 0:
@@ -180,7 +182,7 @@ def child_environment(folder: Path) -> Iterator[None]:
 
 
 def _set_variables(folder: Path) -> None:
-    # Each of the three is read by one system or another.
+    # Which of the three is read depends on the system.
     variables = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     try:
         user_folder(Path.home)
@@ -193,8 +195,8 @@ def _set_variables(folder: Path) -> None:
 
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
     if "utf" not in locale.lower():
-        # Otherwise Chromium calls each download "download" whose name the locale cannot spell. The language of pages
-        # comes from the other variables.
+        # Without UTF-8, Chromium names each download "download" whose name the locale cannot spell. Other variables set
+        # the language of pages.
         name = "LC_ALL" if os.environ.get("LC_ALL") else "LC_CTYPE"
         variables[name] = "C.UTF-8"
 
@@ -212,7 +214,7 @@ def _restore_variables() -> None:
 
 
 def _forget_child_environment() -> None:
-    """In a forked process: the driver that was starting is the parent's."""
+    """Restore the variables in a forked process: a driver that was starting belongs to the parent."""
     global _environment_lock, _environment_users
     _environment_lock, _environment_users = threading.Lock(), 0
     _restore_variables()
@@ -235,7 +237,9 @@ class Remote:
     def from_options(
         cls, cdp_url: str | None, browser_server: str | None, headers: Mapping[str, str] | None
     ) -> Self | None:
-        """Raises :class:`~transports.errors.UsageError` for two addresses, and for headers without an address."""
+        """Return the browser at one of the addresses, or ``None`` without an address.
+
+        Raises :class:`~transports.errors.UsageError` for two addresses, and for headers without an address."""
         if cdp_url is not None and browser_server is not None:
             raise UsageError(f"{spelled('cdp_url=')} and {spelled('browser_server=')} are mutually exclusive")
 
@@ -256,25 +260,29 @@ class Remote:
         return redact_url(self.url)
 
     async def connect(self, playwright: Playwright, engine: str, *, timeout: float) -> PlaywrightBrowser:
-        limit = playwright_timeout(timeout)
+        milliseconds = playwright_timeout(timeout)
         if self.is_server:
             browser_type = getattr(playwright, engine)
-            browser: PlaywrightBrowser = await browser_type.connect(self.url, headers=dict(self.headers), timeout=limit)
+            headers = dict(self.headers)
+            browser: PlaywrightBrowser = await browser_type.connect(self.url, headers=headers, timeout=milliseconds)
             return browser
 
         url = self.url
-        headers: dict[str, str] = {}
+        # Before version 1.65, Playwright refuses headers that are empty.
+        used_headers: dict[str, str] | None = None
         if self.headers:
-            url, headers = await self._websocket_endpoint(playwright, limit)
-        # Without Playwright's defaults, so that the user's download, media and focus settings stay. Before version 1.65
-        # it refuses headers that are empty.
-        return await playwright.chromium.connect_over_cdp(url, headers=headers or None, no_defaults=True, timeout=limit)
+            url, endpoint_headers = await self._websocket_endpoint(playwright, milliseconds)
+            used_headers = endpoint_headers or None
+        # Playwright's defaults would replace the user's settings for downloads, media and focus.
+        return await playwright.chromium.connect_over_cdp(
+            url, headers=used_headers, no_defaults=True, timeout=milliseconds
+        )
 
-    async def _websocket_endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
-        """``limit`` is in milliseconds. Raises :class:`~transports.errors.ConnectFailed`.
+    async def _websocket_endpoint(self, playwright: Playwright, milliseconds: float) -> tuple[str, dict[str, str]]:
+        """Return the address of the browser's WebSocket, and the headers for it.
 
         The headers are sent only to the origin of the address. Playwright can ask for the URL, too, but it would send
-        the headers wherever a redirect or the answer leads."""
+        the headers wherever a redirect or the answer leads. Raises :class:`~transports.errors.ConnectFailed`."""
         headers = dict(self.headers)
         if self.url.lower().startswith(("ws:", "wss:")):
             return self.url, headers
@@ -283,7 +291,7 @@ class Remote:
         version_url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/json/version/"))
         client = await playwright.request.new_context(extra_http_headers=headers)
         try:
-            response = await client.get(version_url, max_redirects=0, timeout=limit)
+            response = await client.get(version_url, max_redirects=0, timeout=milliseconds)
             text = await response.text()
         finally:
             await client.dispose()
@@ -296,6 +304,7 @@ class Remote:
         return url, headers
 
     def error(self, reason: str) -> ConnectFailed:
+        """Return the error for a failed connection, with advice that fits the reason."""
         # The query of the address may hold a key.
         reason = without_values(reason, self.url, self.headers)
         advice = "start one with --remote-debugging-port=9222 and its own --user-data-dir"
@@ -328,8 +337,8 @@ def _debugger_url(version: str) -> str | None:
 
 
 class BrowserProcess:
-    """A browser and Playwright's driver. First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`, and always
-    :meth:`end`, also after failures. Only :meth:`end` has a time limit of its own; the caller limits the others."""
+    """A browser and Playwright's driver. Call :meth:`start_driver`, then :meth:`launch` or :meth:`attach`, and always
+    :meth:`end`, even after failures. Only :meth:`end` limits its time; the caller limits the time of the others."""
 
     browser: PlaywrightBrowser
 
@@ -344,7 +353,7 @@ class BrowserProcess:
         self._starting: asyncio.Future[None] | None = None
         self._extensions: dict[Path, str] = {}
         self._may_have_downloads = False
-        #: The latest downloads: more than a second allows.
+        #: The latest downloads: more than can begin in a second.
         self._downloads: deque[Path] = deque(maxlen=100)
         self._attached_to: BrowserContext | None = None
 
@@ -354,7 +363,7 @@ class BrowserProcess:
         return self._starting
 
     async def _start_driver(self, folder: Path) -> None:
-        """Start the driver. If this is cancelled, it ends with :meth:`end`, or as soon as it has started."""
+        """Start the driver. If this is cancelled, the driver ends with :meth:`end`, or as soon as it has started."""
         with child_environment(folder):
             starting = asyncio.ensure_future(start_driver())
             try:
@@ -390,7 +399,8 @@ class BrowserProcess:
         extensions: bool,
         switches: Sequence[str] = (),
     ) -> None:
-        """``extensions`` need a ``profile``, which all sessions share. ``slow_mo`` is in milliseconds."""
+        """Start a browser. All sessions share a ``profile``, which ``extensions`` need; ``slow_mo`` is in
+        milliseconds."""
         assert self._playwright is not None
         browser_type = getattr(self._playwright, engine)
         options = {"headless": headless, "slow_mo": slow_mo, **_launch_options(choice, engine, switches)}
@@ -400,7 +410,7 @@ class BrowserProcess:
         if profile is None:
             self.browser = await browser_type.launch(**options)
         else:
-            # Chromium's downloads go to our own folder, over CDP.
+            # Chromium's downloads go to our own folder, which is set over CDP.
             options["accept_downloads"] = engine != "chromium"
             self.context = await browser_type.launch_persistent_context(profile, **options)
             assert self.context is not None and self.context.browser is not None
@@ -409,7 +419,7 @@ class BrowserProcess:
 
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
-            # Downloads are assigned to windows and frames by events of their targets. These kinds have no downloads.
+            # Events of targets assign downloads to windows and frames. Targets of these types have no downloads.
             without_downloads = [{"type": kind, "exclude": True} for kind in ("browser", "browser_ui", "tab")]
             all_others: dict[str, object] = {}
             options = {"discover": True, "filter": [*without_downloads, all_others]}
@@ -419,6 +429,7 @@ class BrowserProcess:
             self.pids = [process.pid for process in process_tree(self.pids)]
 
     async def _read_pids(self, cdp: CDPSession) -> list[int]:
+        """Return the process ids of the driver and of the browser."""
         processes = (await cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
         browser_pid = next(process["id"] for process in processes if process["type"] == "browser")
         if self.pids:
@@ -442,20 +453,20 @@ class BrowserProcess:
             self._downloads.append(path)
 
     async def responds(self, timeout: float) -> bool:
-        """Never raises."""
+        """Return whether the browser answers within ``timeout`` seconds. Never raises."""
         try:
             if self.cdp is None:
-                # After the end of the driver, is_connected() may still be true. So its process is checked, too.
+                # Check the driver's process, too: after its end, is_connected() may still be true.
                 driver_pids = self.pids[:1]
                 return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in driver_pids)
             async with asyncio.timeout(timeout):
                 await self.cdp.send("Browser.getVersion")
-        except Exception:  # noqa: BLE001 - whatever is wrong with it
+        except Exception:  # noqa: BLE001 - whatever is wrong with the browser
             return False
         return True
 
     def resident_bytes(self) -> int:
-        """Sum up the processes; pages that they share count in each."""
+        """Return the sum over all processes. Memory that several processes share counts in each."""
         total = 0
         for process in process_tree(self.pids):
             with contextlib.suppress(psutil.Error):
@@ -463,7 +474,8 @@ class BrowserProcess:
         return total
 
     async def end(self) -> None:
-        """Idempotent. Takes a few seconds at most, and kills every process that does not end by itself."""
+        """End the browser and the driver. Idempotent. This takes a few seconds at most, and kills every process that
+        does not end by itself."""
         OPEN_BROWSERS.discard(self)
         if self._starting is not None:
             self._starting.cancel()
@@ -483,14 +495,14 @@ class BrowserProcess:
         finally:
             await kill(processes)
             self.pids = []
-            # A browser that a signal ends may write this file even after it has reported the end of the download.
+            # A browser that is ended by a signal may write this file even after it reported the end of the download.
             for path in self._downloads:
                 with contextlib.suppress(OSError):
                     path.with_name(f"{path.name}.crdownload").unlink()
 
     async def _close_browser(self) -> None:
-        """The HAR of a context that a caller records in is written only if the context is closed by itself. The browser
-        is closed for its profile, and to remove downloads that were cut off."""
+        """Close contexts that a caller has seen, since a HAR that is recorded there is written only then. Close the
+        browser if it must save its profile or remove downloads that were cut off."""
         contexts_of_callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
         await asyncio.gather(*(_try_step(_GRACE, context.close()) for context in contexts_of_callers))
         may_have_files = self.context is not None or self._may_have_downloads
@@ -504,12 +516,11 @@ def _launch_options(choice: BrowserChoice, engine: str, switches: Sequence[str])
         "handle_sigint": False,
         "handle_sigterm": False,
         "handle_sighup": False,
-        # No limit: the caller limits the whole start.
-        "timeout": 0,
+        "timeout": 0,  # no limit: the caller limits the whole start
     }
     if engine == "chromium":
         enabled, disabled = ",".join(_ENABLED_FEATURES), ",".join(_DISABLED_FEATURES)
-        # A call takes the place of the click that sound waits for.
+        # Pages may play sound only after a click of the user, and a call replaces that click.
         sound = "--autoplay-policy=no-user-gesture-required"
         options["args"] = [f"--enable-features={enabled}", f"--disable-features={disabled}", sound, *switches]
         # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
@@ -531,7 +542,7 @@ def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:
 
 
 async def _try_step(seconds: float, work: Coroutine[object, object, object]) -> None:
-    """Ignore a failure: the next step is more forceful."""
+    """Do a step of ending within some seconds. A failure is ignored, because the next step is more forceful."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(seconds):
             await work
@@ -539,7 +550,8 @@ async def _try_step(seconds: float, work: Coroutine[object, object, object]) -> 
 
 @asynccontextmanager
 async def driver_ahead() -> AsyncIterator[None]:
-    """An unused driver ends with the block. If the driver cannot run, the start of the browser raises."""
+    """Start a driver ahead for the next browser in the block. An unused driver ends with the block. If the driver
+    cannot run, only the start of the browser raises an error."""
     process = BrowserProcess()
     # next_process() takes it out of this list.
     unused = [process]
@@ -555,6 +567,7 @@ async def driver_ahead() -> AsyncIterator[None]:
 
 
 def next_process() -> BrowserProcess:
+    """Return the process that was started ahead, or a new one."""
     unused = _ahead.get([])
     return unused.pop() if unused else BrowserProcess()
 
@@ -570,7 +583,7 @@ def process_tree(pids: list[int]) -> list[psutil.Process]:
 
 
 async def kill(processes: Iterable[psutil.Process]) -> None:
-    """Waits three seconds at most until they are gone."""
+    """Kill processes, and wait three seconds at most until they are gone."""
     alive = [process for process in processes if is_running(process)]
     # Windows has no SIGKILL.
     kill_signal = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -585,7 +598,7 @@ async def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """A zombie, which its parent has not reaped yet, is not running."""
+    """Return whether a process runs. A zombie, which its parent has not reaped yet, does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -594,10 +607,10 @@ def is_running(process: psutil.Process) -> bool:
 
 # --- one temporary folder per process ---------------------------------------------------------------------------------
 #
-# It holds all files of a browser: profiles, scratch files of the driver, uploads. The driver does not always clean up
-# after itself (a killed one never does), so its TMPDIR is this folder, which is removed as a whole. Folders of
-# processes that died are removed when any process starts a browser or makes its folder. A living process holds a lock
-# in its folder: containers that share a temp folder do not see each other's processes.
+# The folder holds all files of a browser: profiles, scratch files of the driver, uploads. The driver does not always
+# clean up after itself (a killed driver never does), so its TMPDIR is this folder, which is removed as a whole. Folders
+# of processes that died are removed when any process starts a browser or makes its folder. A living process holds a
+# lock in its folder: containers that share a temp folder do not see each other's processes.
 
 #: Base folder with a short path.
 _SHORT_BASE = Path("/tmp")
@@ -629,7 +642,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class RunFolder:
-    """The first user creates the folder, the last one removes it, with every process that names it. Thread-safe."""
+    """The temporary folder of this process, for a block. The first user creates the folder. The last user removes it,
+    and kills every process that names it. Thread-safe."""
 
     def __enter__(self) -> Path:
         global _folder_users, _folder_path
@@ -652,7 +666,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def short_folder(longest: int) -> Iterator[Path]:
-    """Its path has ``longest`` bytes at most, if the system allows it."""
+    """Make a temporary folder for the block, whose path has at most ``longest`` bytes if the system allows that."""
     name_length = len("/abp-run-4194304-12345678")
     folder = _make_folder(longest - name_length)
     try:
@@ -662,7 +676,8 @@ def short_folder(longest: int) -> Iterator[Path]:
 
 
 def _make_folder(longest_base: int) -> Path:
-    """The path of the folder around it has ``longest_base`` bytes at most, if the system allows it."""
+    """Make a locked folder. The path of the folder around it has at most ``longest_base`` bytes if the system allows
+    that."""
     remove_abandoned_folders()
     base = _base_folder(longest_base)
     while True:
@@ -673,14 +688,14 @@ def _make_folder(longest_base: int) -> Path:
             _run_folders[folder] = lock
             return folder
 
-        # Another process found it without its lock and removes it.
+        # Another process came upon the folder before it was locked, and removes it.
         os.close(lock)
 
 
 def _try_lock(lock: int) -> bool:
     try:
         return try_lock(lock)
-    except OSError:  # the file system has no locks; the folder stays if this process is killed
+    except OSError:  # the file system has no locks: the folder stays if this process is killed
         return True
 
 
@@ -724,16 +739,16 @@ def _remove_abandoned(folder: Path) -> None:
     try:
         if not try_lock(lock):
             return
-        # Under the lock, so that a process that is still making this folder makes another one.
+        # Remove the folder under the lock, so that a process that is still making this folder makes another one.
         shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
-    # On Windows the open file has stayed.
+    # On Windows, the open file has kept the folder from being removed.
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _base_folder(longest: int) -> Path:
-    """``/tmp`` if the path of the temp folder is longer than ``longest`` bytes."""
+    """Return the temp folder, or ``/tmp`` if its path is longer than ``longest`` bytes."""
     base = temp_folder()
     if len(os.fsencode(base)) > longest and os.access(_SHORT_BASE, os.W_OK):
         return _SHORT_BASE

@@ -37,7 +37,8 @@ class Held(msgspec.Struct):
 
 
 class AppState(msgspec.Struct):
-    """Whether the document holds an app. See ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
+    """What ``look`` in ``agent.js`` has seen of an app in the document. ``missing`` are functions that ``window.abp``
+    lacks, ``threw`` is the error of an access to it, ``state`` the document's ``readyState``."""
 
     protocol: Literal["abp", "webmcp"]
     present: bool
@@ -53,7 +54,9 @@ class AppState(msgspec.Struct):
 
 
 def convert_received(value: object, kind: type[T], what: str) -> T:
-    """Raises :class:`~transports.errors.ProtocolError`. ``what`` names the value in it."""
+    """Return a value of the page as the type ``kind``. ``what`` names the value in errors.
+
+    Raises :class:`~transports.errors.ProtocolError` if the value has another type."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -61,7 +64,8 @@ def convert_received(value: object, kind: type[T], what: str) -> T:
 
 
 def parse_json(text: str, kind: type[T], what: str) -> T:
-    """The limit is 100,000 values, since the text is parsed in the event loop. Raises as :func:`convert_received`."""
+    """Parse JSON of the page into the type ``kind``. Raises as :func:`convert_received`, and for more than 100,000
+    values, since the text is parsed in the event loop."""
     return convert_received(decode_json(text, max_values=MAX_ON_LOOP), kind, what)
 
 
@@ -106,7 +110,8 @@ def is_reference(answer: str) -> bool:
 
 
 def parse_reply(request: Message, text: str | bytes, *, handle_prefix: str = HELD) -> Message:
-    """An exception of the app's ``call`` is a failed answer. Handles begin with ``handle_prefix``.
+    """Return the app's answer to a request. If the app's ``call`` threw an exception, that is an answer with an error.
+    Handles of content in the page begin with ``handle_prefix``.
 
     Raises :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins."""
     max_values = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
@@ -138,13 +143,15 @@ def _with_contents(answer: object, binaries: list[_Binary], handle_prefix: str) 
 
 
 def _failed_answer(request: Message, error_name: str, error_message: str) -> Message:
-    """Raises :class:`~transports.errors.ProtocolError` for a request that is not a call."""
-    # Not by repr(): it may escape characters of a secret, which redaction would not recognise then.
+    """Return the answer of an app that threw an error.
+
+    Raises :class:`~transports.errors.ProtocolError` for a request that is not a call."""
+    # repr() could escape characters of a secret, which redaction would then not recognise.
     thrown = f"{error_name}: {error_message}" if error_name else f"'{error_message}'"
     if request.type != "capabilities/call":
         raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
 
-    # Not cut: the beginning of a secret would not be recognised, either.
+    # The text must not be cut: redaction does not recognise the beginning of a secret.
     error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown}"}
     return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
 
@@ -176,9 +183,9 @@ class Effect(msgspec.Struct):
 
 
 class Download(Effect):
-    """The download begins after ``wait`` milliseconds, or never if it is ``dropped``, or if the app ``prevented`` the
-    click, which was announced before. If it is not ``sure``, the browser may open the link in place of downloading it.
-    ``url`` is that of the link, unless it is long."""
+    """The app clicked a link to a download, which begins after ``wait`` milliseconds. It never begins if it is
+    ``dropped``, or if the app ``prevented`` a click that was announced before. If it is not ``sure``, the browser may
+    open the link in place of downloading it. ``url`` is the address of the link, unless it is long."""
 
     url: str = ""
     sure: bool = True
@@ -188,7 +195,7 @@ class Download(Effect):
 
 
 class Print(Effect):
-    """The app printed. ``id`` is that of the snapshot of the page, which may not be ``kept``."""
+    """The app printed. ``id`` is the id of the page's snapshot; ``kept`` is false if the page could not be copied."""
 
     id: int | None = None
     kept: bool = True
@@ -202,7 +209,8 @@ class FileChooser(Effect):
 
 
 class Clipboard(Effect):
-    """Content is held in the page (``id``), sent along (``base64``), or neither. ``name`` is a shared file's."""
+    """The app wrote to the clipboard, or shared something. The content is held in the page (``id``), sent along
+    (``base64``), or neither. ``name`` is the name of a shared file."""
 
     type: str = ""
     size: Size = 0
@@ -212,13 +220,15 @@ class Clipboard(Effect):
 
 
 class Notice(Effect):
-    """The app showed a notification. Without a ``title`` it is the question whether the app may show notifications."""
+    """The app showed a notification or, without a ``title``, asked whether it may show notifications."""
 
     title: str = ""
     body: str = ""
 
 
 class Unsent(Effect):
+    """An event of the app could not be sent."""
+
     reason: str = ""
 
 
@@ -235,7 +245,7 @@ class ViewMessage(msgspec.Struct):
 
 
 class Flood(msgspec.Struct):
-    """Some events are left out, or all from now on if it ``ended``."""
+    """The agent leaves out some events or, if ``ended``, all events from now on."""
 
     ended: bool = False
 
@@ -268,10 +278,10 @@ _EVENTS: dict[str, Any] = {
 
 
 def parse_event(text: object) -> tuple[str, Any]:
-    """The payload is the app's own JSON for ``notification``, ``progress`` and ``capabilities``, otherwise a class of
-    this module. The kinds ``counts``, ``emitted``, ``unknown`` and ``unloaded`` come from the harness of embedded apps.
-    """
-    max_chars = 8 << 20  # it is parsed in the event loop
+    """Return the kind and the payload of an event. The payload is the app's JSON for ``notification``, ``progress`` and
+    ``capabilities``, otherwise a class of this module. The kinds ``counts``, ``emitted``, ``unknown`` and ``unloaded``
+    come from the harness of embedded apps."""
+    max_chars = 8 << 20  # the text is parsed in the event loop
     text = convert_received(text, str, "an event")
     if len(text) > max_chars:
         raise ProtocolError(f"the app sent an event of {len(text):,} characters; the limit is {max_chars:,}")

@@ -41,23 +41,28 @@ def load_script(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
+    """A caller's script that makes an app of a page. It runs only at its ``origin``."""
+
     name: str
     script: str
     origin: str
 
     def source(self, *, late: bool = False) -> str:
-        """Wrap the script, to run at its origin only. With ``late``, scripts of the page have run already."""
+        """Return the script, wrapped to run at its origin only. ``late``: scripts of the page have run before."""
         natives = load_script("natives.js")
         adapter = load_script("adapter.js")
         arguments = f"{json.dumps(late)}, {json.dumps(self.origin)}, {json.dumps(self.name)}"
-        # The stack shows the line above the script. The engine makes this error, as the page may have replaced Error.
+        # The stack of this error shows the line above the script. The engine makes the error, as the page may have
+        # replaced the class Error.
         # The line break before the brace ends a comment in the script's last line.
         stack = "(() => { try { null.stack } catch (error) { return error.stack } })()"
         return f"({adapter})({natives}, {arguments}, {stack}, (abp) => {{\n{self.script}\n}})"
 
 
 def read_adapter(path: str | Path, target: str) -> Adapter:
-    """The script is bound to the origin of ``target``. Raises :class:`~transports.errors.UsageError`."""
+    """Read the file of an adapter and bind it to the origin of ``target``.
+
+    Raises :class:`~transports.errors.UsageError`."""
     origin = origin_of(target)
     if origin is None or not is_page(target):
         raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
@@ -72,7 +77,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
 
 
 def failure_of(adapter: Adapter, threw: str | None) -> str:
-    """Return the reason of an adapter that failed: its ``window.abp`` throws it (``adapter.js``). Otherwise empty."""
+    """Return why an adapter failed; empty if it did not. A failed adapter's ``window.abp`` throws the reason."""
     reason = (threw or "").removeprefix("Error: ")
     if not reason.startswith(f"the adapter {adapter.name} failed"):
         return ""
@@ -91,7 +96,9 @@ def not_installed(adapter: Adapter, target: str, url: str) -> str:
 
 
 def extension_folder(target: str) -> Path | None:
-    """Return the folder of an extension. ``extension:`` without a ``manifest.json`` raises :class:`.UsageError`."""
+    """Return the folder of the extension that a target names, or ``None`` for another target.
+
+    Raises :class:`~transports.errors.UsageError` for ``extension:FOLDER`` without a ``manifest.json``."""
     scheme = "extension:"
     has_scheme = target.startswith(scheme)
     if not has_scheme and "://" in target:
@@ -107,7 +114,9 @@ def extension_folder(target: str) -> Path | None:
 
 
 def extension_page_in(folder: Path, page: str | None) -> str:
-    """Query and fragment are included. Raises :class:`~transports.errors.UsageError` if there is no such file."""
+    """Return the path of an extension's page, with its query and fragment.
+
+    Raises :class:`~transports.errors.UsageError` if the page has no file."""
     path = (page or EXTENSION_PAGE).lstrip("/")
     file = path.partition("#")[0].partition("?")[0]
     if ".." in Path(file).parts or "\0" in file or not (folder / file).is_file():
@@ -116,7 +125,8 @@ def extension_page_in(folder: Path, page: str | None) -> str:
 
 
 def extension_id(folder: Path) -> str | None:
-    """Chromium makes it of the ``key`` in the manifest, or of the path. ``None`` for a broken manifest."""
+    """Return an extension's id, which Chromium makes of the ``key`` in the manifest, or of the path; ``None`` if the
+    manifest is broken."""
     try:
         manifest = decode_json(read_regular(folder / "manifest.json", 1 << 20).removeprefix(BOM_UTF8))
         key = manifest.get("key") if isinstance(manifest, dict) else None
@@ -133,7 +143,9 @@ def _path_bytes(folder: Path) -> bytes:
 
 
 async def load_unpacked(cdp: CDPSession, folder: Path, browser: str) -> str:
-    """Returns the extension's id. Raises :class:`~transports.errors.ConnectFailed` if the browser refuses it."""
+    """Load an extension into a running browser, and return its id.
+
+    Raises :class:`~transports.errors.ConnectFailed` if the browser refuses the extension."""
     from playwright.async_api import Error  # late: targets are recognised without Playwright
 
     try:

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 PageOrContext = TypeVar("PageOrContext", "Page", "BrowserContext")
 
-#: Pages of callers with a session. A second agent would take over the functions of the first.
+#: Pages of callers that have a session. A second agent in a page would take over the functions of the first.
 _PAGES_IN_USE: WeakSet[Page] = WeakSet()
-#: Pages and contexts that are being closed: the event loop itself holds no task.
+#: Tasks that close pages and contexts. They are kept here because the event loop itself holds no task.
 _closing: set[asyncio.Task[None]] = set()
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
 
-#: Names of ``navigator.permissions.query`` (W3C Permissions). Without local-network-access, whose denial would keep an
-#: app on this machine from loading at all.
+#: Names of ``navigator.permissions.query`` (W3C Permissions), except local-network-access: if that were denied, an app
+#: on this machine would not load at all.
 _PERMISSIONS = (
     "camera", "captured-surface-control", "clipboard-read", "display-capture", "geolocation", "idle-detection",
     "keyboard-lock", "local-fonts", "microphone", "midi", "nfc", "notifications", "persistent-storage", "pointer-lock",
@@ -59,8 +59,8 @@ def _state_of_existing_context() -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A ``borrowed`` page is the caller's: it may hold an app already, and it stays open after the session. ``browser``
-    is ``None`` if the caller gave the page or its context."""
+    """A page of a session. A ``borrowed`` page is the caller's: it may hold an app already, and stays open after the
+    session. ``browser`` is ``None`` if the page or its context is the caller's."""
 
     page: Page
     folder: Path
@@ -99,7 +99,7 @@ class Tab:
             await agent.cdp.send("Emulation.setFocusEmulationEnabled", {"enabled": True})
 
     def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
-        """Returns ``None`` if the browser must not write content to the local disk."""
+        """Return the way to download content, or ``None`` if the browser must not write content to the local disk."""
         browser = self.browser
         if browser is None:
             return PlaywrightDownloads(asyncio.Semaphore(1))
@@ -135,9 +135,10 @@ class PageOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSource:
-    """Where the page comes from. At most one of ``browser`` (a running one, or a :class:`BrowserLender`), ``page``,
-    ``context``, ``profile``, ``cdp_url`` and ``browser_server`` may be given. ``headers`` are sent to ``cdp_url`` or
-    ``browser_server``. ``locale`` (BCP 47) and ``timezone`` (IANA) are those of a context that is made for the page."""
+    """Where a session's page comes from. At most one of ``browser`` (a running browser, or a :class:`BrowserLender`),
+    ``page``, ``context``, ``profile``, ``cdp_url`` and ``browser_server`` may be set. ``headers`` are sent to
+    ``cdp_url`` or ``browser_server``. A context that is made for the page has ``locale`` (BCP 47) and ``timezone``
+    (IANA)."""
 
     browser: Browser | BrowserLender | str | None = None
     page: Page | None = None
@@ -162,7 +163,7 @@ class PageSource:
             )
         if self.extension is not None and (has_context or has_address):
             raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{source}=')} out")
-        # Refuses headers without an address.
+        # This refuses headers without an address.
         Remote.from_options(self.cdp_url, self.browser_server, self.headers)
 
         shares_context = isinstance(self.browser, Browser) and self.browser.shares_context
@@ -174,7 +175,7 @@ class PageSource:
         _require_async("context", self.context, "BrowserContext")
 
     def _source_option(self) -> str:
-        """Returns the name of an option that was given; empty for a new browser."""
+        """Return the name of the option that the page comes from; empty for a new browser."""
         sources = {
             "browser": self.browser if isinstance(self.browser, Browser | BrowserLender) else None,
             "page": self.page,
@@ -191,7 +192,8 @@ class PageSource:
 
     @property
     def _patience(self) -> float:
-        """Seconds until a silent browser counts as dead. The end of a shared one costs all its sessions their apps."""
+        """Seconds until a silent browser counts as dead. They are more for a shared browser, because all its sessions
+        lose their apps when it is ended."""
         if isinstance(self.browser, Browser | BrowserLender):
             return 15.0
         return 3.0
@@ -202,16 +204,16 @@ class PageSource:
 
     @property
     def closed_option(self) -> str:
-        """Names the option whose page or context is closed; otherwise empty."""
+        """The name of the option whose page or context is closed; empty if neither is."""
         for name, page_or_context in (("page", self.page), ("context", self.context)):
             if page_or_context is not None and page_or_context.is_closed():
                 return name
         return ""
 
     async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
-        """Returns ``None`` if the page or context is the caller's.
+        """Return a running browser for the page, or ``None`` if the page or context is the caller's.
 
-        A shared browser that has died is started again. One that is started here is closed with ``stack``. Raises
+        A shared browser that has died is started again. A browser that is started here is closed with ``stack``. Raises
         :class:`~transports.errors.ConnectFailed`, without starting a browser, if nothing listens at a ``url`` of this
         machine."""
         if self.closed_option:
@@ -242,7 +244,7 @@ class PageSource:
         return await stack.enter_async_context(browser)
 
     async def revive(self, stack: AsyncExitStack, browser: Browser) -> Browser:
-        """Called after a page was lost. A browser that was lent is replaced by another one."""
+        """Return a running browser after a page was lost: the same one, or another one if it was lent and has died."""
         if not isinstance(self.browser, BrowserLender):
             await browser.ensure_running(patience=self._patience)
             return browser
@@ -252,7 +254,7 @@ class PageSource:
         return await stack.enter_async_context(self.browser.lend())
 
     async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
-        """The page is closed with ``stack``. It takes the place of ``previous`` in its context.
+        """Open a page, which is closed with ``stack``. It takes the place of the page ``previous`` in its context.
 
         Raises :class:`~transports.errors.ConnectFailed`, and :class:`~transports.errors.UsageError` for an unknown
         locale or time zone."""
@@ -299,7 +301,7 @@ class PageSource:
         )
         context = await open_or_close(opening)
         SESSION_CONTEXTS.add(context)
-        # Only in a shared browser: one of our own closes its contexts itself.
+        # A browser that was started here closes its contexts itself; a shared browser does not.
         if isinstance(self.browser, Browser | BrowserLender):
             stack.push_async_callback(close_quietly, context)
         return Tab(await context.new_page(), browser.folder, browser)
@@ -313,7 +315,7 @@ class PageSource:
         return Tab(page, stack.enter_context(RunFolder()), None, borrowed=True)
 
     async def _open_in_context(self, stack: AsyncExitStack, browser: Browser | None, context: BrowserContext) -> Tab:
-        # Only now is it known that a browser that was lent has a context.
+        # For a browser that was lent, it was not known before that all its sessions share a context.
         if self.storage_state is not None:
             raise _state_of_existing_context()
         page = await stack.enter_async_context(opened(context.new_page()))
@@ -321,6 +323,7 @@ class PageSource:
         return Tab(page, folder, browser)
 
     def _load_storage_state(self) -> Any:
+        """Return the cookies and storage for a new context, read from a file if ``storage_state`` is a path."""
         name = spelled("storage_state=")
         state: object = self.storage_state
         reason = "it is not a value of context.storage_state()"
@@ -370,19 +373,19 @@ async def open_or_close(opening: Coroutine[Any, Any, PageOrContext]) -> PageOrCo
 
 
 async def _close_when_open(opening: Awaitable[Page | BrowserContext]) -> None:
-    # Whatever the opening raised, too.
+    # Ignore even what the opening raised.
     with contextlib.suppress(Exception):
         await close_quietly(await opening)
 
 
 async def close_quietly(page_or_context: Page | BrowserContext) -> None:
-    """Waits two seconds at most. Never raises.
+    """Close a page or context, and wait two seconds at most. Never raises.
 
-    A slower one is closed in the background: a page that floods the driver delays all its answers, and Playwright waits
-    for one before it sends the command that closes. If that task were cancelled, the page would stay."""
+    A slow page is closed in the background: a page that floods the driver delays all its answers, and Playwright waits
+    for an answer before it sends the command that closes. If the task were cancelled, the page would stay."""
 
     async def close() -> None:
-        # Whatever an ended driver raises, too.
+        # Ignore even what an ended driver raises.
         with contextlib.suppress(Exception):
             if isinstance(page_or_context, async_api.Page):
                 await _close_page(page_or_context)
@@ -396,15 +399,16 @@ async def close_quietly(page_or_context: Page | BrowserContext) -> None:
 
 
 async def _close_page(page: Page) -> None:
-    """While Chromium commits a navigation, it ignores the command, but reports success (crbug.com/536385539).
-    Playwright then waits for ever, so the command is sent again until the page is closed."""
+    """Close a page. While Chromium commits a navigation, it ignores the command, but reports success
+    (crbug.com/536385539). Playwright then waits for ever, so the command is sent again until the page is closed."""
+    interval = 0.25
     closing = asyncio.ensure_future(page.close())
-    await asyncio.wait({closing}, timeout=0.25)
+    await asyncio.wait({closing}, timeout=interval)
     if not closing.done():
         with contextlib.suppress(Error):
             cdp = await page.context.new_cdp_session(page)
             target = (await cdp.send("Target.getTargetInfo"))["targetInfo"]
             while not closing.done():
                 await cdp.send("Target.closeTarget", {"targetId": target["targetId"]})
-                await asyncio.wait({closing}, timeout=0.25)
+                await asyncio.wait({closing}, timeout=interval)
     await closing

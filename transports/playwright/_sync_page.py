@@ -1,8 +1,8 @@
 """Adapter of blocking pages (``playwright.sync_api``) to our coroutines.
 
-Playwright's two APIs wrap one implementation. The blocking API runs it in an event loop of its own, in a greenlet of
-the thread that started it, and only while a blocking call waits; ``page._sync(coroutine)`` waits there for any
-coroutine. So our work runs in the page's own loop, and pauses between two calls. Three undocumented parts of Playwright
+Playwright's two APIs wrap one implementation. The blocking API runs the implementation in a separate event loop, in a
+greenlet of the thread that started it, and only while a blocking call waits; ``page._sync(coroutine)`` waits there for
+any coroutine. So our work runs in the page's loop, and pauses between two calls. Three undocumented parts of Playwright
 are used, all in this module: ``_impl_obj``, ``_sync`` and the constructors of ``async_api``.
 """
 
@@ -26,8 +26,9 @@ T = TypeVar("T")
 
 
 class _Context(async_api.BrowserContext):
-    """Playwright caches the first wrapper of each implementation object for both APIs, so it would return a blocking
-    wrapper that the user has seen, or give the user an asynchronous one later."""
+    """Context whose properties make new asynchronous wrappers. Playwright itself caches the first wrapper of each
+    implementation object for both APIs: it would return a blocking wrapper that the user has seen, or give the user an
+    asynchronous wrapper later."""
 
     @property
     def browser(self) -> Browser | None:
@@ -55,7 +56,8 @@ def to_async(thing: sync_api.Page) -> Page: ...
 @overload
 def to_async(thing: sync_api.BrowserContext) -> BrowserContext: ...
 def to_async(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserContext:
-    """The object may only be used by a :class:`PageRunner`, in the loop of its own Playwright."""
+    """Return an asynchronous wrapper of a blocking page or context. Only a :class:`PageRunner` may use it, in the event
+    loop of its Playwright."""
     if isinstance(thing, sync_api.Page):
         return _Page(_implementation_of(thing))
     if isinstance(thing, sync_api.BrowserContext):
@@ -77,8 +79,8 @@ def _implementation_of(thing: Any) -> Any:
 
 
 class PageRunner:
-    """Runs coroutines in the loop of Playwright's blocking API. Between two calls the loop is paused: events arrive
-    with the next call of this API or of Playwright's."""
+    """Runner of coroutines in the loop of Playwright's blocking API. Between two calls the loop is paused: events
+    arrive with the next call of this API or of Playwright's."""
 
     def __init__(self, owner: sync_api.Page | sync_api.BrowserContext) -> None:
         self._owner: Any = owner
@@ -87,7 +89,8 @@ class PageRunner:
         self._posted: set[asyncio.Task[None]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine. If the wait is interrupted, by Ctrl-C say, it is cancelled and gets ten seconds to end.
+        """Run a coroutine to its end. If the wait is interrupted, by Ctrl-C say, the coroutine is cancelled and gets
+        ten seconds to end.
 
         Raises :class:`~transports.errors.UsageError` in another thread than the page's, and
         :class:`~transports.errors.Disconnected` if Playwright has been stopped."""

@@ -66,9 +66,10 @@ _MAX_ATTEMPTS = 5
 
 
 async def _last_status(page: Page) -> int | None:
+    """Return the HTTP status of the page's last navigation, or ``None`` if its server has not answered."""
     for request in reversed(await page.requests()):
         if request.is_navigation_request() and request.frame == page.main_frame:
-            # Not response(), which waits for a server that has not answered yet.
+            # response() would wait for a server that has not answered yet.
             response = request.existing_response
             return None if response is None else response.status
     return None
@@ -154,7 +155,7 @@ class TopPageTransport(PageTransport):
             return
         await self._check_adapter(agent, self._adapter)
         await self._add_script(page, agent, self._adapter.source())
-        # A page of the caller's has loaded its document already.
+        # A page of the caller has loaded its document already.
         if page is self._source.page:
             running = agent.channel.run(self._adapter.source(late=True))
             await agent.with_deadline(running, "running the adapter", timeout=self._timeout)
@@ -170,6 +171,7 @@ class TopPageTransport(PageTransport):
             self._page_stack.push_async_callback(remove)
 
     async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
+        """Let the browser compile the adapter, and raise its error of syntax. Without CDP, nothing is checked."""
         if agent.channel.cdp is None:
             return
         script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
@@ -177,7 +179,7 @@ class TopPageTransport(PageTransport):
         fault = reply.get("exceptionDetails")
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
-            # lineNumber counts from 0, but a line of ours precedes the script.
+            # lineNumber counts from 0, but our wrapper adds a line before the script.
             line = fault["lineNumber"]
             raise UsageError(f"the adapter {adapter.name} is not valid JavaScript: line {line}: {reason}")
 
@@ -209,7 +211,7 @@ class TopPageTransport(PageTransport):
             raise await self._fault_error(page, app, fault, status)
 
     async def _fault_error(self, page: Page, app: AppState, fault: str, status: int | None) -> NotAbpApp:
-        # What explains the fault has limits of its own.
+        # The steps that explain the fault have other time limits.
         self._time_limit.reschedule(None)
         sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
         explanation, advice = self._explain_fault(app, fault, page.url, status)
@@ -227,6 +229,7 @@ class TopPageTransport(PageTransport):
             raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
 
     def _explain_fault(self, app: AppState, fault: str, url: str, status: int | None) -> tuple[str, str]:
+        """Return the explanation of a page without a usable app, and advice, which may be empty."""
         title = f"title {app.title[:200]!r}"
         moved = location_note(url, self._target)
         failure = "" if self._adapter is None else failure_of(self._adapter, app.threw)
@@ -244,7 +247,7 @@ class TopPageTransport(PageTransport):
         """Look for the app, again in each document that the page navigates to. Returns as :meth:`_look_for_app`."""
         time_limit = self._time_limit.when()
         assert time_limit is not None
-        # Gives up a little earlier: the error of the time limit would not say what is wrong with the page.
+        # Give up a little before the time limit, whose error would not say what is wrong with the page.
         until = time_limit - 0.1
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(ContextLost):
@@ -255,15 +258,16 @@ class TopPageTransport(PageTransport):
     async def _look_for_app(self, agent: PageAgent, until: float = math.inf) -> tuple[AppState, float]:
         """Wait until the app is complete, for ``grace`` seconds after the page loaded, or until ``until`` (loop time).
 
-        Returns what was found, and the seconds since the page loaded, measured here, as it may have stopped its clock.
-        """
+        Return what was seen, and the seconds since the page loaded. They are measured here, because a page may stop its
+        clock."""
+        wait_for_abp = 0.3
         now = asyncio.get_running_loop().time
         loaded_at: float | None = None
         while True:
             in_frames = self._frames is not None and self._frames.have_had_tools
             since_load = 0.0 if loaded_at is None else now() - loaded_at
-            # Until then the page may still define window.abp, which is preferred to its tools.
-            takes_tools = since_load >= 0.3
+            # The page may still define window.abp for a moment, which is preferred to its tools.
+            takes_tools = since_load >= wait_for_abp
             state = await agent.invoke("look", in_frames, takes_tools, timeout=self._timeout, returns=str)
             app = parse_json(state, AppState, "the app found in the page")
             gives_up = loaded_at is not None and (since_load >= self._grace or now() >= until)
@@ -288,21 +292,22 @@ class TopPageTransport(PageTransport):
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
 
     async def _announce_tools(self, agent: PageAgent) -> None:
+        """Send an event for the tools of a new document once they are registered."""
         with contextlib.suppress(TransportError):
             await self._look_for_app(agent)
             await agent.invoke("initialize", "{}", timeout=self._timeout)
             self._events.put_nowait(Message("capabilities/changed", {}))
 
     async def _settle_navigation(self, page: Page) -> None:
-        """Wait for the tools of a new document. A page without one may register tools later; those are announced."""
+        """Wait for the tools of a new document, but not for long: tools that are registered later are announced."""
         if not self._announcements:
             return
 
         async def wait_for_load() -> None:
             with contextlib.suppress(Error):
                 await page.wait_for_load_state("load", timeout=0)
-            # Some more time for tools that are registered late.
-            await asyncio.sleep(0.3)
+            time_to_register = 0.3
+            await asyncio.sleep(time_to_register)
 
         announcements = asyncio.wait({*self._announcements})
         waits = asyncio.ensure_future(wait_for_load()), asyncio.ensure_future(announcements)
@@ -312,21 +317,21 @@ class TopPageTransport(PageTransport):
             await cancel_and_wait(waits)
 
     async def _wait_for_new_document(self, agent: PageAgent) -> bool:
-        """Returns false if the page itself is lost."""
+        """Wait until the page shows its new document. Return false if the page itself is lost."""
         await asyncio.sleep(_NEW_DOCUMENT)
         if not agent.is_lost:
             await self._settle_navigation(agent.page)
         return not agent.is_lost
 
     async def inspect_tools(self) -> Mapping[str, object]:
-        """Returns ``{tools, forms, api, secure}`` for ``abp conformance``."""
+        """Return ``{tools, forms, api, secure}`` of the page, for ``abp conformance``."""
         facts = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
         return parse_json(facts, dict[str, object], "the facts about the tools of the page")
 
     # --- the tools of its frames --------------------------------------------------------------------------------------
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
-        """Returns ``None`` if tools are not wanted."""
+        """Watch the tools of the page's frames. Return ``None`` if tools are not wanted."""
         if not self._script_options:
             return None
         self._frames = frames = FrameTools(agent, self._on_frames_changed, self._on_frame_effect)
@@ -354,6 +359,7 @@ class TopPageTransport(PageTransport):
         return self._accesses[frame]
 
     async def _list_tools(self, message: Message, *, timeout: float) -> Message:
+        """Send ``initialize`` or ``capabilities/list``, and add the tools of frames to the reply."""
         reply = await super().request(message, timeout=timeout)
         frames = self._frames
         if frames is None:
@@ -376,13 +382,13 @@ class TopPageTransport(PageTransport):
         if tool_of_frame is None:
             return _not_sent(message, tool)
 
-        frame, own_name = tool_of_frame
+        frame, name_in_frame = tool_of_frame
         page_document = await self._require_agent().document(timeout=timeout)
         frames.register_call(frame, call_id)
-        inner = replace(message, payload={**payload, "capability": own_name})
+        message_to_frame = replace(message, payload={**payload, "capability": name_in_frame})
         try:
             access = self._access_to(frame)
-            reply = await self._send_call(inner, access, timeout)
+            reply = await self._send_call(message_to_frame, access, timeout)
             document = await access.agent.document(timeout=timeout)
             reply.sender = self._sender_in(frame, page_document, document.base)
             return reply
@@ -394,8 +400,8 @@ class TopPageTransport(PageTransport):
             frame.calls.pop(call_id, None)
 
     def _sender_in(self, frame: ToolFrame, page_document: Document, base: str) -> Sender:
-        """Frames of one origin cannot be told apart, so the sender counts as being in all of their places. A document
-        whose frame is unknown counts as a third party's."""
+        """Return the sender for a document in a frame. Frames of one origin cannot be distinguished, so the sender
+        counts as being in all of their places. A document whose frame is unknown counts as a third party's."""
         same_origin = [other for other in self._require_agent().page.frames[1:] if origin_of(other.url) == frame.origin]
         return sender_of(
             frame.url,
@@ -408,7 +414,8 @@ class TopPageTransport(PageTransport):
         )
 
     def receiver(self, message: Message) -> str | None:
-        """The address of a tool's frame, or the frame's origin if that differs from the address."""
+        """Return the address that a message goes to: of the page, or of a tool's frame. If a frame has another origin
+        than its address, return the origin."""
         payload: Any = message.payload
         frame = None
         if message.type == "capabilities/call" and self._frames is not None:
@@ -442,7 +449,9 @@ class TopPageTransport(PageTransport):
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """The call of a tool also raises :class:`~transports.errors.PersonRequired` and
+        """Send a request to the page, or to a frame with the tool that is called.
+
+        The call of a tool also raises :class:`~transports.errors.PersonRequired` and
         :class:`~transports.errors.OutcomeUnknown`."""
         if self.name != "webmcp":
             return await super().request(message, timeout=timeout)
@@ -509,12 +518,14 @@ class TopPageTransport(PageTransport):
 
 
 def _not_sent(message: Message, tool: str) -> Message:
+    """Return the reply to a call of a tool that does not exist any more."""
     reason = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
     error = {"code": "UNKNOWN_CAPABILITY", "message": f"unknown tool {tool}: {reason}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)
 
 
 def _raise_for_code(reply: Message) -> None:
+    """Raise an error of a page's tools that has a class of its own."""
     match reply.payload:
         case {"error": {"code": OutcomeUnknown.code} as error}:
             raise OutcomeUnknown(str(error.get("message", "")))
@@ -523,6 +534,7 @@ def _raise_for_code(reply: Message) -> None:
 
 
 def _form_sent(message: Message, tool: str) -> Message:
+    """Return the reply to a call that sent a form, whose answer is the page that it led to."""
     note = f"the form {tool} was sent and the page navigated; look at the page for the result"
     empty = {"success": True, "data": None}
     return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,), relists=True)

@@ -61,8 +61,8 @@ logger = logging.getLogger("transports.postmessage")
 HARNESS_ORIGIN = "http://abp-harness.localhost"
 _HARNESS_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
 <style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
-#: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
-#: browser's own would block the frame.
+#: Script that runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3),
+#: since the browser's ``print`` would block the frame.
 _PRINT_SCRIPT = """if (self !== top) {
   const post = top.postMessage.bind(top), type = parent === top ? "print" : "frameprint";
   self.print = function print() { post({type}, %r); };
@@ -151,11 +151,13 @@ class PostMessageTransport(PageTransport):
 
         _watch_removal(page, frame, agent)
         self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
-        # The first document may lead to another one at once.
+        # The first document may lead to another document at once.
         self._is_loading = self._app is not None and self._app.was_loading
 
     async def _embed_app(self, page: Page, agent: PageAgent, navigation: NavigationWatcher) -> Frame:
-        """Raises :class:`~transports.errors.ConnectFailed` if the app's document does not load."""
+        """Put the app into an iframe of the harness, and return its frame.
+
+        Raises :class:`~transports.errors.ConnectFailed` if the app's document does not load."""
         embedding: Coroutine[Any, Any, object] = agent.invoke(
             "embed", self._target, self._sandbox, self._allow, timeout=self._timeout
         )
@@ -200,13 +202,15 @@ class PostMessageTransport(PageTransport):
         return reply
 
     async def _follow_document(self) -> None:
-        """The app may be a later document than the first: its page led to it, or loaded itself again."""
+        """Watch the current document of the frame, if it is not the one that is watched: the first page may have led to
+        another one, or loaded itself again."""
         if self._frame is None or (self._app is not None and not await self._app.is_replaced()):
             return
         self._app = await AppFrame.open(self._frame, self._require_agent(), self._effects, timeout=self._timeout)
         self._is_loading = True
 
     async def _unless_failed(self, navigation: NavigationWatcher, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``work``. If the app's document fails to load before, raise the reason."""
         working = asyncio.ensure_future(work)
         failing = asyncio.ensure_future(navigation.failed.wait())
         try:
@@ -246,7 +250,8 @@ class PostMessageTransport(PageTransport):
         elif kind == "emitted":
             self._effects.on_emitted(payload)
         elif kind == "frameprint" and payload.call is None:
-            # Of the agent, which takes the app for a frame; frames of the app are reported by the harness.
+            # Ignore this event: it is of the page's agent, which takes the app for a frame of its page. The harness
+            # reports the frames of the app.
             pass
         elif kind == "unknown":
             if not self._has_unknown_types:
@@ -258,7 +263,8 @@ class PostMessageTransport(PageTransport):
             super()._on_event(kind, payload)
 
     async def _on_loaded(self, agent: PageAgent) -> None:
-        """A later document may have answered ``initialize`` before it was loaded."""
+        """Give the app up after its frame has loaded a document, unless that is the one which answered ``initialize``:
+        it may do so before it is loaded."""
         async with self._beginning:
             was_loading, self._is_loading = self._is_loading, False
             with contextlib.suppress(TransportError):
@@ -267,8 +273,8 @@ class PostMessageTransport(PageTransport):
         agent.mark_lost(Disconnected("the embedded app navigated or reloaded"))
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
-        """A browser prints only top pages and cuts a frame at the end of the paper. So the frame and the paper become
-        as tall as the printed app for a moment."""
+        """Print the app. A browser prints only top pages, and cuts a frame at the end of the paper. So the frame and
+        the paper become as tall as the printed app for a moment."""
         agent = self._require_agent()
         app = self._app
         if app is None:
@@ -301,12 +307,12 @@ class PostMessageTransport(PageTransport):
 
 
 async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
-    """Returns the harness's origin."""
+    """Open the harness in ``page``, on the app's site or another one, and return its origin."""
     origin = HARNESS_ORIGIN
     if site == "same":
         origin = _origin_beside(url)
 
-    # https too: the browser upgrades http for hosts with HSTS (RFC 6797).
+    # Match https, too: the browser upgrades http for hosts with HSTS (RFC 6797).
     host = urlsplit(origin).netloc
     address = re.compile(rf"^https?://{re.escape(host)}/$", re.IGNORECASE)
     await page.route(address, _serve_harness)
@@ -332,6 +338,7 @@ def _watch_removal(page: Page, frame: Frame, agent: PageAgent) -> None:
 
 
 def _origin_beside(url: str) -> str:
+    """Return another origin on the site of an address."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2].removesuffix(f":{parts.port}")
     # Another port makes another origin, but not another site (HTML "same site").
@@ -342,15 +349,16 @@ def _origin_beside(url: str) -> str:
 
 
 async def _serve_harness(route: Route) -> None:
-    # The agent cluster of the site, not of the origin, so that a buffer can move between frames without a copy.
+    # Let the harness share the agent cluster of its site, so that a buffer can move between frames without a copy.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-src *"
     headers = {"Content-Security-Policy": policy, "Origin-Agent-Cluster": "?0"}
     await route.fulfill(body=_HARNESS_HTML, content_type="text/html; charset=utf-8", headers=headers)
 
 
 class AppFrame:
-    """An app of another site than the harness has its own process and debugging session. An app of the same site is
-    part of the harness's page: it shares the page's session, and its scripts run in one of the page's contexts."""
+    """The frame of the app, for commands over CDP. An app of another site than the harness has another process, with
+    another debugging session. An app of the same site is part of the harness's page: it shares the page's session, and
+    its scripts run in one of the page's contexts."""
 
     def __init__(self, agent: PageAgent, session: CDPSession, timeout: float) -> None:
         self._agent = agent
@@ -364,7 +372,7 @@ class AppFrame:
 
     @classmethod
     async def open(cls, frame: Frame, agent: PageAgent, effects: PageEffects, *, timeout: float) -> AppFrame | None:
-        """Returns ``None`` if the browser cannot watch the frame."""
+        """Attach to the app's frame and watch its effects. Return ``None`` if the browser cannot do that."""
         if agent.channel.cdp is None:
             return None
         try:
@@ -378,12 +386,12 @@ class AppFrame:
 
     @classmethod
     async def _attach(cls, frame: Frame, agent: PageAgent, timeout: float) -> AppFrame | None:
-        """Returns ``None`` if it shares the harness's page and is not found."""
+        """Attach to the app's frame. Return ``None`` if the app shares the harness's page, but is not there."""
         context = frame.page.context
         try:
             session = await context.new_cdp_session(frame)
         except Error:
-            # The frame has no session of its own: it shares the process of the page.
+            # A frame without a session shares the process of the page.
             app = cls(agent, await context.new_cdp_session(frame.page), timeout)
             return app if await app._find_context() else None
 
@@ -393,6 +401,7 @@ class AppFrame:
         return cls(agent, session, timeout)
 
     async def _find_context(self) -> bool:
+        """Look for the context of the app's scripts in the page. Return whether it is there."""
         self._shares_page = True
         tree = await self._session.send("Page.getFrameTree")
         children = tree["frameTree"].get("childFrames", ())
@@ -407,12 +416,12 @@ class AppFrame:
         return bool(self._context)
 
     async def is_replaced(self) -> bool:
-        """Whether the frame shows another document than when this was opened."""
+        """Return whether the frame shows another document than when this was opened."""
         state = await self._agent.with_deadline(self._read_state(), "Runtime.callFunctionOn", timeout=self._timeout)
         return state is None
 
     async def _read_state(self) -> object:
-        """The ``readyState`` of the document that is watched; ``None`` if it is gone."""
+        """Return the ``readyState`` of the document that is watched, or ``None`` if it is gone."""
         command = {
             "objectId": self._watched,
             "functionDeclaration": "function () { return document.readyState; }",
@@ -430,7 +439,7 @@ class AppFrame:
         # The browser reports each context before it answers this command.
         await self._session.send("Runtime.enable")
         self._session.remove_listener("Runtime.executionContextCreated", on_context)
-        # Otherwise the console of the app would be sent here, too.
+        # Disable the domain again, or the browser would send the app's console here, too.
         await self._session.send("Runtime.disable")
         return contexts
 
@@ -440,12 +449,12 @@ class AppFrame:
         return result
 
     async def height(self) -> float:
-        """The height is in CSS pixels."""
+        """Return the height of the app's document in CSS pixels."""
         if not self._shares_page:
             metrics = await self.send("Page.getLayoutMetrics", {})
             return float(metrics["cssContentSize"]["height"])
 
-        # The height is read in a world of its own, whose functions the app cannot replace.
+        # Read the height in an isolated world, whose functions the app cannot replace.
         world = await self.send("Page.createIsolatedWorld", {"frameId": self._frame_id})
         command = {
             "expression": "document.documentElement.scrollHeight",
@@ -459,6 +468,8 @@ class AppFrame:
 
 
 class NavigationWatcher:
+    """Watcher of the app's frame while its document loads: the last response, and failures."""
+
     def __init__(self, page: Page, harness_origin: str) -> None:
         self._harness_origin = harness_origin
         self._page = page
@@ -481,7 +492,7 @@ class NavigationWatcher:
     def _on_failed(self, request: Request) -> None:
         if request.is_navigation_request() and self._is_app_frame(request.frame):
             self._failed = request
-            # A download, or an answer without content: the frame stays empty, without an error page.
+            # After a download or an answer without content, the frame stays empty, without an error page.
             if request.frame.url in ("", "about:blank"):
                 self.failed.set()
 
@@ -499,13 +510,13 @@ class NavigationWatcher:
 
     @property
     def status(self) -> int | None:
-        """``None`` if the document did not come over HTTP."""
+        """The HTTP status of the document; ``None`` if it did not come over HTTP."""
         if self.response is None:
             return None
         return self.response.status
 
     async def reason(self, url: str) -> str:
-        """Says why the app at ``url`` could not be loaded, in words for a message."""
+        """Return why the app at ``url`` could not be loaded, in words for a message."""
         failure = None
         redirect = ""
         if self._failed is not None:
@@ -524,6 +535,7 @@ class NavigationWatcher:
 
 
 async def _embedding_refusal(response: Response) -> str:
+    """Return the header by which a server refuses that its page is embedded."""
     headers: dict[str, str] = {}
     # Playwright may raise any error if the page has gone meanwhile.
     with contextlib.suppress(Exception):

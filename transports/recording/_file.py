@@ -73,10 +73,10 @@ class _Line(BaseModel):
 
 
 class ContentEntry(_Line):
-    """Content that was taken out of a payload. ``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw``
-    (plain bytes), ``encoded`` (text in ``encoding``), ``text`` (a long plain text), ``handle`` (stayed on the far side,
-    fetched by an :class:`Operation` of the kind ``save``) or ``broken`` (could not be read, for ``reason``). ``sha256``
-    names the file that holds it."""
+    """Content that was taken out of a payload, with the ``path`` of its place. ``kind`` is ``bytes`` (a BinaryData with
+    its content), ``raw`` (plain bytes), ``encoded`` (text in ``encoding``), ``text`` (a long plain text), ``handle``
+    (stayed on the far side, fetched by an :class:`Operation` of the kind ``save``) or ``broken`` (could not be read,
+    for ``reason``). ``sha256`` names the file that holds it."""
 
     path: list[str | int]
     kind: Literal["bytes", "raw", "encoded", "text", "handle", "broken"]
@@ -92,8 +92,8 @@ class ContentEntry(_Line):
 
 
 class Header(_Line):
-    """First line of a recording. ``server`` is true for an MCP server, ``discovers`` if the page's manifest was read
-    too. ``fields`` are names of secrets in addition to the usual ones."""
+    """First line of a recording. ``server`` is true for an MCP server. ``discovers`` is true if the page's manifest was
+    read, too. ``fields`` are names of secrets in addition to the usual ones."""
 
     abp_recording: int
     transport: str
@@ -143,7 +143,7 @@ class Answer(_Numbered):
 
 
 class RecordedError(_Line):
-    """``name`` is the class of the error."""
+    """An :class:`~transports.errors.ABPError`. ``name`` is the name of its class."""
 
     name: str
     code: str
@@ -156,6 +156,8 @@ class RecordedError(_Line):
 
 
 class Failed(_Numbered):
+    """The operation raised an error."""
+
     does: Literal["failed"] = "failed"
     error: RecordedError
 
@@ -197,7 +199,7 @@ def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
 
 
 def restore_error(problem: RecordedError) -> ABPError:
-    """An error of an unknown class becomes a ``TransportError``."""
+    """Return a recorded error. An error of an unknown class becomes a ``TransportError``."""
     error_class = getattr(errors, problem.name, None)
     if not isinstance(error_class, type) or not issubclass(error_class, ABPError):
         error_class = TransportError
@@ -252,10 +254,11 @@ class Recording:
 
 
 class Writer:
-    """An existing recording is replaced, together with its content in the folder beside it. Creating the writer raises
-    :class:`~transports.errors.UsageError` if the file or the folder is a symlink, if the file is not a recording or is
-    being written by another session, or if the folder is another user's. Every method raises
-    :class:`~transports.errors.StoreError` if the disk refuses."""
+    """Writer of a recording. An existing recording is replaced, together with its content in the folder beside it.
+
+    Creating the writer raises :class:`~transports.errors.UsageError` if the file or the folder is a symlink, if the
+    file is not a recording or is being written by another session, or if the folder is another user's. Every method
+    raises :class:`~transports.errors.StoreError` if the disk refuses."""
 
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
@@ -272,19 +275,20 @@ class Writer:
         self.write(header)
 
     def _open_file(self) -> FileIO:
+        """Open and lock the file of the recording."""
         try:
             fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            # Checks that it is a regular file, and closes only the copy of the descriptor.
+            # Check that it is a regular file. This closes only a copy of the descriptor.
             regular_file(os.dup(fd), str(self._path)).close()
         except OSError as error:
             if error.errno in SYMLINK:
                 raise UsageError(f"{self._path} is a symlink; name its target") from None
             raise
         file = FileIO(fd, "a")
-        is_recorded = False
+        is_in_use = False
         with contextlib.suppress(OSError):  # a file system without locks
-            is_recorded = not try_lock(fd)
-        if is_recorded:
+            is_in_use = not try_lock(fd)
+        if is_in_use:
             file.close()
             raise UsageError(f"another session records to {self._path} now; name another file")
         return file
@@ -294,7 +298,7 @@ class Writer:
         if head and b'"abp_recording"' not in head:
             raise UsageError(f"{self._path} exists and is not a recording; name another file")
         try:
-            # Opened in any case: this refuses a symlink, and a folder of another user.
+            # Open the folder even if nothing is removed: this refuses a symlink, and a folder of another user.
             with self._content.folder() as folder:
                 for name in folder.names():
                     is_content = _SHA256.fullmatch(name) or name.startswith(_STAGED)
@@ -316,11 +320,13 @@ class Writer:
         return round(time.monotonic() - self._began, 4)
 
     def write(self, line: Header | Entry) -> None:
-        """Does nothing after :meth:`close`. Raises :class:`TypeError` or :class:`ValueError` for what is not JSON."""
+        """Write a line; after :meth:`close`, do nothing.
+
+        Raises :class:`TypeError` or :class:`ValueError` for a value that is not JSON."""
         if self._file.closed:
             return
         fields = line.model_dump(exclude_defaults=True)
-        # Written even though it is a default.
+        # This field is written although it has its default.
         if not isinstance(line, Header):
             fields["does"] = line.does
         data = encode_json(fields) + b"\n"
@@ -329,12 +335,12 @@ class Writer:
             try:
                 write_all(self._file.fileno(), memoryview(data))
             except OSError:
-                # Otherwise the next line would be joined to a part of this one.
+                # Remove a part of this line, to which the next line would be joined.
                 self._file.truncate(end)
                 raise
 
     def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
-        """Returns the SHA-256. Equal content is stored once."""
+        """Write content into the folder, and return its SHA-256. Equal content is stored once."""
         digest = hashlib.sha256()
         staged = f"{_STAGED}{secrets.token_hex(8)}"
         with _map_os_errors(self._content.root), self._content.folder(create=True) as folder:
@@ -360,8 +366,8 @@ class Writer:
 
 
 class Reader:
-    """Reads a recording and its content. Every method raises :class:`~transports.errors.BadRecording`, with the line's
-    number in ``details["line"]``."""
+    """Reader of a recording and its content. Every method raises :class:`~transports.errors.BadRecording`, with the
+    number of the line in ``details["line"]``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -396,7 +402,7 @@ class Reader:
             raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
 
         version: object = None
-        # The validation below says what is wrong.
+        # For a line that is not JSON, the validation below raises the error.
         with contextlib.suppress(ProtocolError):
             version = members_of(decode_json(data)).get("abp_recording")
         if isinstance(version, int) and version > FORMAT:
@@ -426,7 +432,7 @@ class Reader:
         return self.error(line, fault)
 
     def open_content(self, entry: ContentEntry, line: int) -> FileIO:
-        """Raises if the SHA-256 of the content has changed."""
+        """Open content at its beginning; the caller closes the file. Raises an error if its SHA-256 has changed."""
         path = self._content.root / str(entry.sha256)
         fix = "put the file back, or record again"
         with contextlib.ExitStack() as stack:
@@ -444,13 +450,12 @@ class Reader:
                 raise self.error(
                     line, f"its content {path} was changed", "put the file back as it was, or record again"
                 )
-            # The caller closes the file.
-            stack.pop_all()
+            stack.pop_all()  # keeps the file open
         return file
 
 
 def _hash_file(file: FileIO) -> str:
-    """Goes back to the file's beginning. Stops at the limit of a file that grows."""
+    """Return the SHA-256 of a file, and go back to its beginning. A file that grows is read up to the limit."""
     digest = hashlib.sha256()
     while file.tell() <= _MAX_CONTENT and (chunk := file.read(_CHUNK)):
         digest.update(chunk)
@@ -459,23 +464,27 @@ def _hash_file(file: FileIO) -> str:
 
 
 def read_header(path: Path) -> Header | None:
-    """Returns ``None`` if it cannot be read, since opening the recording will raise the reason."""
+    """Return the first line of a recording, or ``None`` if it cannot be read: opening the recording raises the
+    reason."""
     try:
         with open_regular(path) as file:
-            return Header.model_validate_json(file.read(_CHUNK).removeprefix(BOM_UTF8).partition(b"\n")[0])
+            first_line = file.read(_CHUNK).removeprefix(BOM_UTF8).partition(b"\n")[0]
+            return Header.model_validate_json(first_line)
     except (OSError, ValueError):
         return None
 
 
 def _folder(path: Path) -> Path:
-    """Raises :class:`~transports.errors.UsageError` for a path that names no file, such as an empty one."""
+    """Return the folder for the content of a recording.
+
+    Raises :class:`~transports.errors.UsageError` for a path that names no file, such as an empty one."""
     if not path.name:
         raise UsageError(f"{path} is a folder; name the file of a recording")
     return path.with_name(f"{path.name}.d")
 
 
 async def scrubbed(scrubber: Redactor, payload: object) -> object:
-    # Measured: 13 µs for each value.
+    """Return a payload without its secrets. A large one is redacted in a thread (measured: 13 µs for each value)."""
     if is_larger(payload, 1000):
         return await asyncio.to_thread(scrubber.redact_tree, payload)
     return scrubber.redact_tree(payload)
@@ -483,15 +492,15 @@ async def scrubbed(scrubber: Redactor, payload: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ContentPacker:
-    """Moves content from payloads into files of the recording. ``store`` writes content and returns its SHA-256; for a
-    replay it only computes the hash."""
+    """Moves content from payloads into files of the recording. ``store`` writes content and returns its SHA-256. In a
+    replay, ``store`` only computes the SHA-256."""
 
     store: Callable[[Iterable[bytes | memoryview]], str]
     scrubber: Redactor
 
     async def pack(self, payload: object, *, is_parameter: bool = False) -> tuple[object, list[ContentEntry]]:
-        """With ``is_parameter`` content is recorded decoded, so that calls with the same bytes in different encodings
-        match."""
+        """Return a payload without secrets and content, and the content. With ``is_parameter``, content is recorded
+        decoded, so that calls with the same bytes in different encodings match."""
         content: list[tuple[Place, object]] = []
         plain = _take_content_out(await scrubbed(self.scrubber, payload), (), content)
         return plain, [await self.pack_content(value, path, is_parameter=is_parameter) for path, value in content]
@@ -544,7 +553,7 @@ def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
 
 
 def _mask_chunks(chunks: Iterable[bytes | memoryview], known_secrets: KnownSecrets) -> Iterator[bytes | memoryview]:
-    """Larger content is not masked."""
+    """Mask secrets in content, but not beyond its first ``MAX_MASKED_BYTES``."""
     beginning = bytearray()
     rest = iter(chunks)
     for chunk in rest:
@@ -556,10 +565,11 @@ def _mask_chunks(chunks: Iterable[bytes | memoryview], known_secrets: KnownSecre
 
 
 def _decoded_or_text(binary: BinaryData) -> Iterator[bytes]:
+    """Yield the bytes of a parameter or, if its text cannot be decoded, the text."""
     try:
         yield from binary.chunks()
     except BadEncoding:
-        # The transport will raise this error. Here the text itself is the content.
+        # The transport will raise this error, so record the text itself.
         assert isinstance(binary.content, Encoded)
         text = binary.content.text
         yield text.encode() if isinstance(text, str) else bytes(text)
@@ -576,7 +586,7 @@ def _with_description(binary: BinaryData, entry: ContentEntry) -> ContentEntry:
 
 
 def _take_content_out(node: object, path: Place, content: list[tuple[Place, object]]) -> object:
-    """Content is replaced by null, and added to ``content``."""
+    """Return a payload with null in the place of content, which is added to ``content`` with its place."""
     match node:
         case dict():
             return {str(key): _take_content_out(value, (*path, str(key)), content) for key, value in node.items()}
@@ -595,7 +605,8 @@ def _take_content_out(node: object, path: Place, content: list[tuple[Place, obje
 
 
 def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentEntry]) -> object:
-    """Raises :class:`~transports.errors.BadRecording` if a place does not exist. ``line`` is the payload's."""
+    """Put content back into the payload of a line. Raises :class:`~transports.errors.BadRecording` if a place does not
+    exist."""
     values: dict[Place, object] = {tuple(entry.path): unpack_content(reader, line, entry) for entry in leaves}
     try:
         return replace_values(payload, values)
@@ -642,7 +653,7 @@ def pack_discovery(discovery: Discovery, scrubber: Redactor) -> object:
 
 
 def unpack_discovery(recorded: Mapping[str, Any]) -> Discovery:
-    """Raises :class:`~transports.errors.ProtocolError` if it was edited."""
+    """Return a recorded discovery. Raises :class:`~transports.errors.ProtocolError` if it was edited to be invalid."""
     manifest: Manifest | None = None
     if recorded.get("manifest") is not None:
         manifest = parse(Manifest, recorded["manifest"], "the recorded manifest")

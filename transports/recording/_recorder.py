@@ -88,7 +88,7 @@ class _TeeStaged(Staged):
 
 
 class Recorder(WrappedTransport):
-    """Records everything but releases, cookies and the server's address.
+    """Transport that records the conversation of another: everything but releases, cookies and the server's address.
 
     Opening raises :class:`~transports.errors.UsageError` if the file exists and is not a recording, or if another
     session records to it. Every method may raise :class:`~transports.errors.StoreError`, since a recording with gaps is
@@ -144,6 +144,7 @@ class Recorder(WrappedTransport):
         )
 
     async def _warn_of_changed_document(self, request: Any, result: Any, fields: Fields) -> None:
+        """Warn if texts of a view's document were redacted, since its script may fail without them."""
         if request["method"] != "resources/read":
             return
         if await asyncio.to_thread(_has_same_texts, result, fields):
@@ -181,7 +182,8 @@ class Recorder(WrappedTransport):
             writer.write(entry.model_copy(update=content))
 
     def discovering(self, discover: Discover) -> Discover:
-        """Must be called before the transport is opened; the returned function only afterwards."""
+        """Return a function that discovers the manifest and records it. Call this before the transport is opened, and
+        the returned function only afterwards."""
         self._discovers = True
 
         async def describe(discovery: Discovery) -> Fields:
@@ -229,7 +231,8 @@ class Recorder(WrappedTransport):
         id: str | None = None,
         payload: object = None,
     ) -> T:
-        """Do and write ``work``. ``describe`` turns its result into fields of an :class:`Answer`."""
+        """Do ``work``, and write the operation and its outcome. ``describe`` makes fields of an :class:`Answer` of the
+        result."""
         writer = self._writer
         if writer is None:
             raise Disconnected("the transport is not open; use it inside `async with`")
@@ -273,7 +276,7 @@ class Recorder(WrappedTransport):
                 self._write_failure(writer, number, failure)
 
     def _record_state(self, writer: Writer) -> None:
-        """Write the address and the features, which may change with each operation, if they have changed."""
+        """Write the address and the features of the transport if they have changed: any operation may do that."""
         self._follow()
         url = None if self.url is None else self._scrubber.redact_text(self.url)
         state = {"url": url, **dataclasses.asdict(self.features)}
@@ -307,7 +310,8 @@ def _map_os_errors() -> AbstractContextManager[None]:
 
 
 def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
-    """Compare texts as read with those recorded; a long one is recorded as a file, and compared by its hash."""
+    """Return whether the texts of a resource were recorded as they were read. A long text is recorded as a file, and
+    compared by its hash."""
     read_contents = result.get("contents")
     recorded_contents = fields["payload"].get("contents")
     if not isinstance(read_contents, list) or not isinstance(recorded_contents, list):

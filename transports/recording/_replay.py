@@ -62,9 +62,9 @@ _CHUNK = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class Action:
-    """A recorded operation. ``start`` and ``end`` are the lines of the file at which it began and ended. Events before
-    ``end`` come before the answer, the others after it. ``outcome`` is ``None`` if the recording ends before the
-    answer."""
+    """A recorded operation with its events. ``start`` and ``end`` are the lines of the file at which the operation
+    began and ended. Events before ``end`` come before the answer, the others after it. ``outcome`` is ``None`` if the
+    recording ends before the answer."""
 
     operation: Operation
     start: int
@@ -74,7 +74,7 @@ class Action:
 
     @property
     def call(self) -> str | None:
-        """Recorded ``callId``."""
+        """The recorded ``callId`` of a call; ``None`` for any other operation."""
         if self.operation.type != "capabilities/call":
             return None
         call_id = members_of(members_of(self.operation.payload).get("options")).get("callId")
@@ -82,10 +82,10 @@ class Action:
 
 
 class _Grouping:
-    """Groups the entries of a recording into actions: operations, each with its events and its outcome."""
+    """The entries of a recording, grouped into actions: operations, each with its events and its outcome."""
 
     def __init__(self, reader: Reader) -> None:
-        #: By the numbers of their operations.
+        #: Actions by the numbers of their operations.
         self.actions: dict[int, Action] = {}
         self._reader = reader
         self._calls: dict[str, Action] = {}
@@ -114,7 +114,7 @@ class _Grouping:
 
     def _add_event(self, line: int, event: EventEntry) -> None:
         owner = self._calls.get(_operation_id(event.payload))
-        # An event that names no call belongs to the latest request that still runs, else to the latest of all.
+        # An event that names no call belongs to the latest request that still runs, else to the latest request.
         if owner is None:
             owner = next(reversed(self._running.values()), self._latest_request)
         if owner is None:
@@ -151,15 +151,18 @@ class RecordedActions:
         self._lines = sorted(starts + ends)
 
     def lines_between(self, start: int, end: int) -> Sequence[int]:
-        """Both lines themselves are left out."""
-        return self._lines[bisect.bisect_right(self._lines, start) : bisect.bisect_left(self._lines, end)]
+        """Return the lines after ``start`` and before ``end`` at which actions start or end."""
+        first = bisect.bisect_right(self._lines, start)
+        after_last = bisect.bisect_left(self._lines, end)
+        return self._lines[first:after_last]
 
     @property
     def end(self) -> int:
+        """The number after the last line: the header is line 1."""
         return len(self._reader.entries) + 2
 
     def pause_before(self, line: int) -> float:
-        """Seconds since the line before it."""
+        """Return the seconds between a line and the line before it."""
         if line >= self.end:
             return 0.0
         # The first entry is on line 2, after the header.
@@ -168,18 +171,19 @@ class RecordedActions:
         return max(entry.at - previous_entry.at, 0.0)
 
     def take_next(self, operation: Operation) -> Action:
-        """Raises :class:`~transports.errors.NotRecorded`."""
+        """Return the next action that matches an operation. Raises :class:`~transports.errors.NotRecorded`."""
         key = match_key(operation)
         unplayed = self._unplayed.get(key)
         if not unplayed:
             raise self._not_recorded(operation, key)
 
-        # The last request of a view is played any number of times: a view asks as often as its own timers say.
+        # Play the last request of a view any number of times: a view asks as often as its timers say.
         if operation.type == "view/request" and len(unplayed) == 1:
             return unplayed[0]
         return unplayed.popleft()
 
     def _not_recorded(self, operation: Operation, key: str) -> NotRecorded:
+        """Return the error for an operation that has no action left. It shows what the recording has instead."""
         name = _label(operation)
         path = self._reader.path
 
@@ -214,6 +218,7 @@ class RecordedActions:
         return max(same_name or same_kind, key=similarity, default=None)
 
     def mismatch(self, recorded: Action, operation: Operation) -> NotRecorded:
+        """Return the error for another answer to a question of the app than the recorded one."""
         diff = _operation_diff(recorded.operation, operation, recorded.start)
         return NotRecorded(
             f"the app got a different answer in {self._reader.path} (line {recorded.start}), so its reaction is "
@@ -223,11 +228,14 @@ class RecordedActions:
 
 
 def match_key(operation: Operation) -> str:
-    return f"{operation.kind} {operation.type} {_label(operation)} {encode_json(_comparable_parts(operation)).decode()}"
+    """Return a text that is equal for operations which match."""
+    parts = encode_json(_comparable_parts(operation)).decode()
+    return f"{operation.kind} {operation.type} {_label(operation)} {parts}"
 
 
 def _comparable_parts(operation: Operation) -> object:
-    """Ids, timeouts, and the name and version of this library are left out: they differ in each run."""
+    """Return the parts of an operation that must be equal in a replay. Ids, timeouts, and the name and version of this
+    library are left out: they differ between runs."""
     kind_and_type = (operation.kind, operation.type)
     if kind_and_type == ("notify", "shutdown"):
         return None
@@ -261,7 +269,7 @@ def _comparable_call(operation: Operation, payload: dict[str, Any]) -> object:
 
 
 def _canonical(node: object) -> object:
-    """Equal JSON gives equal text: keys are sorted, and whole numbers are integers."""
+    """Return JSON in a form of which equal values have the same text: sorted keys, and integers for whole numbers."""
     match node:
         case dict():
             return {key: _canonical(node[key]) for key in sorted(node)}
@@ -274,6 +282,7 @@ def _canonical(node: object) -> object:
 
 
 def _label(operation: Operation) -> str:
+    """Return a name of an operation for messages: the capability of a call, else what names the operation best."""
     payload = members_of(operation.payload)
     name = payload.get("capability")
     if not name and operation.type == "view/request":
@@ -308,7 +317,8 @@ def _operation_diff(recorded: Operation, operation: Operation, line: int) -> str
 
 
 def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
-    """An app's ``TIMEOUT`` at the deadline of the call counts as a timeout of the call (docs/protocol.md 3.4)."""
+    """Return whether the app answered ``TIMEOUT`` at the deadline of the call, which counts as a timeout of the call
+    (docs/protocol.md 3.4)."""
     error = members_of(members_of(answer.payload).get("error"))
     limit = members_of(members_of(action.operation.payload).get("options")).get("timeout")
     if error.get("code") != CallTimeout.code or not isinstance(limit, int):
@@ -317,7 +327,7 @@ def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
 
 
 def _operation_id(payload: object) -> str:
-    """The ``operationId`` of docs/protocol.md 4.4 is in the payload of an event, or in its data."""
+    """Return the ``operationId`` of an event (docs/protocol.md 4.4), from its payload or its data; empty without one."""
     event = members_of(payload)
     operation_id = event.get("operationId", members_of(event.get("data")).get("operationId"))
     return operation_id if isinstance(operation_id, str) else ""
@@ -346,20 +356,22 @@ class ReplayProgress:
         self.mark_done()
 
     async def wait_until(self, line: int, before: deque[int]) -> None:
-        """``before`` are the unfinished lines before it; those that are done are removed.
+        """Wait until the lines in ``before`` that precede ``line`` have happened again. They are removed there.
 
         The limit for each line is a second without progress, since a program that behaves differently may never reach
-        it. There is no limit for the answer to a question of the app, since a person may have to give it."""
+        it. The answer to a question of the app has no limit, since a person may have to give it."""
+        patience = 1.0
         while before and before[0] < line:
             awaited = before.popleft()
             question = self._actions.questions_answered_at.get(awaited)
             is_question = question in self.asked
-            await self._wait_for_line(awaited, None if is_question else 1.0)
+            await self._wait_for_line(awaited, None if is_question else patience)
             if is_question and question in self.mismatches:
                 raise self.mismatches[question]
 
     async def _wait_for_line(self, line: int, timeout: float | None) -> None:
-        """After ``timeout`` seconds without progress the line counts as done, for later waits too."""
+        """Wait until a line has happened again. After ``timeout`` seconds without progress it counts as done, for later
+        waits, too."""
         while line not in self._done and not self.closed.is_set():
             try:
                 async with asyncio.timeout(timeout):
@@ -405,7 +417,7 @@ class ReplayTransport(Transport):
         return self._url
 
     async def open(self) -> None:
-        """Raises the recorded error if opening failed."""
+        """Read the recording, and open the app again. Raises the recorded error if opening failed."""
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
         scrubber = Recording(self._path, reader.header.fields, self._patterns).scrubber(NO_SECRETS)
         self._packer = ContentPacker(hash_content, scrubber)
@@ -446,14 +458,14 @@ class ReplayTransport(Transport):
         return reply
 
     def _restore_server_call(self, action: Action, answer: Answer) -> ServerCall:
-        """It blocks."""
+        """Return the recorded call of an MCP server's tool. This blocks while content is read."""
         line = action.end or action.start
         recorded = self._require_object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
         values = {field.name: self._require_object(line, recorded.get(field.name)) for field in fields(ServerCall)}
         return ServerCall(**values)
 
     def _restore_reply(self, action: Action, answer: Answer) -> Message:
-        """It blocks."""
+        """Return the recorded reply to an action. This blocks while content is read."""
         line = action.end or action.start
         payload = unpack(self._reader, line, answer.payload, answer.leaves)
         outputs = [unpack_content(self._reader, line, entry) for entry in answer.outputs]
@@ -466,7 +478,8 @@ class ReplayTransport(Transport):
         )
 
     async def notify(self, message: Message) -> None:
-        """A different answer to a question of the app fails its call."""
+        """Note that the client answered a question of the app. If the answer differs from the recorded one, what was
+        recorded after it fails."""
         if message.type == "shutdown":
             return
         operation = await self._operation_for("notify", message.payload, message)
@@ -532,6 +545,7 @@ class ReplayTransport(Transport):
         return operation.model_copy(update={"type": message.type, "id": message.id})
 
     async def _play_operation(self, operation: Operation) -> tuple[Action, Answer]:
+        """Play the action that matches an operation: its events, then its outcome. An error is raised."""
         action = self._actions.take_next(operation)
         self._note_call_ids(action, operation)
         self._progress.mark_done(action.start)
@@ -547,15 +561,15 @@ class ReplayTransport(Transport):
                 spawn(self._play_late_events(end, late_events), self._tasks)
 
     def _note_call_ids(self, action: Action, operation: Operation) -> None:
-        # An action also knows how to find the id in an operation.
+        # Action.call reads the id of any operation.
         current_id = Action(operation, 0).call
         if action.call is not None and current_id is not None:
             self._current_ids[action.call] = current_id
             self._recorded_ids[current_id] = action.call
 
     async def _play_until_answer(self, action: Action, end: int) -> None:
-        """``end`` is the line of the answer."""
-        lines_before = deque(self._actions.lines_between(action.start, end))  # wait_until() takes from it
+        """Play the events before the answer, and wait for what was recorded before it. ``end`` is the answer's line."""
+        lines_before = deque(self._actions.lines_between(action.start, end))  # wait_until() takes lines from it
         for line, event in action.events:
             if line < end:
                 await self._progress.wait_until(line, lines_before)
@@ -564,8 +578,9 @@ class ReplayTransport(Transport):
         if lines_before:
             await self._progress.wait_until(end, lines_before)
             if action.operation.kind == "request":
-                # It outlasted another call when it was recorded, so it ends after that one again.
-                await asyncio.sleep(min(self._actions.pause_before(end), 0.3))
+                # The request outlasted another call when it was recorded, so it must end after that call again.
+                max_pause = 0.3
+                await asyncio.sleep(min(self._actions.pause_before(end), max_pause))
 
     async def _outcome_of(self, action: Action) -> Answer:
         match action.outcome:
@@ -581,7 +596,7 @@ class ReplayTransport(Transport):
         )
 
     async def _play_late_events(self, end: int, late_events: Sequence[tuple[int, EventEntry]]) -> None:
-        """``end`` is the line of the answer."""
+        """Play the events after the answer, whose line is ``end``."""
         last_line, _ = late_events[-1]
         lines_before = deque(self._actions.lines_between(end, last_line))
         for line, event in late_events:
@@ -589,7 +604,7 @@ class ReplayTransport(Transport):
             self._emit(line, event)
 
     def _emit(self, line: int, event: EventEntry) -> None:
-        """A change of the transport's state is applied here instead of emitted."""
+        """Emit a recorded event. A change of the transport's state is not emitted, but applied here."""
         payload: Any = self._with_current_ids(event.payload)
         if event.type == STATE:
             state = self._require_object(line, payload)
@@ -604,7 +619,7 @@ class ReplayTransport(Transport):
 
     async def _wait_for_listener(self) -> None:
         """Let the consumer receive the queued events, within a second, so that they arrive before the answer."""
-        # Without any await so far, the consumer's task may not have started.
+        # The consumer's task may not have started yet, if nothing was awaited so far.
         await asyncio.sleep(0)
         if self._listening and not self._events.empty():
             with contextlib.suppress(TimeoutError):

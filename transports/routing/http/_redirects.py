@@ -40,8 +40,7 @@ class UserHost:
     def guard(self, target: Target, *, allow_private: bool) -> AddressGuard:
         if target.url.raw_host != self.target.url.raw_host:
             return AddressGuard(allow_private=allow_private)
-        is_first_request = self._addresses is None
-        if is_first_request:
+        if self._addresses is None:  # this is the first request to the host
             return AddressGuard(allow_private=True)
         return AddressGuard(allow_private=allow_private, app_addresses=self._addresses)
 
