@@ -327,7 +327,7 @@ def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
 
 
 def _operation_id(payload: object) -> str:
-    """Return the ``operationId`` of an event (docs/protocol.md 4.4), from its payload or its data; empty without one."""
+    """Return the ``operationId`` of an event (docs/protocol.md 4.4), in its payload or its data; empty if missing."""
     event = members_of(payload)
     operation_id = event.get("operationId", members_of(event.get("data")).get("operationId"))
     return operation_id if isinstance(operation_id, str) else ""
