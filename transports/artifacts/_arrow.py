@@ -21,15 +21,15 @@ from ._ref import ArtifactRef
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a table. The content comes from an app, and its headers are not believed."""
+    """Limits of a table. The content comes from an app, so the sizes that it states are not trusted."""
 
     #: pyarrow takes a minute and 4 GB for a header of 400,000 names, which has less than a megabyte.
     columns: int = 10_000
-    #: Of a file, and of a table in memory.
+    #: Bytes of a file, and of a table in memory.
     bytes: int = 4 << 30
     #: Each cell, present or not, takes 8 bytes of memory.
     cells: int = (4 << 30) // 8
-    #: Of a line of JSON, or a row of CSV.
+    #: Bytes of a line of JSON, or of a row of CSV.
     line_bytes: int = 64 << 20
     #: Rows that are converted before their memory is counted.
     rows_at_once: int = 10_000
@@ -84,7 +84,7 @@ def _check_memory(ref: ArtifactRef, size: int) -> None:
 
 
 def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
-    # The columns are counted first: pyarrow takes long for many.
+    # Count the columns first: pyarrow takes long for many columns.
     header = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
     _check_shape(ref, 0, header.count(delimiter.encode()) + 1)
     file.seek(0)
@@ -95,7 +95,7 @@ def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> p
         BytesIO(header + b"\n") if has_only_names else file,
         # pyarrow refuses a row that is longer than a block.
         read_options=csv.ReadOptions(block_size=LIMITS.line_bytes),
-        # pyarrow looks for line breaks in quotes only if it is asked to.
+        # pyarrow allows line breaks in quotes only with this option.
         parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
     )
     _check_memory(ref, table.nbytes)
@@ -128,7 +128,7 @@ def _nonempty_lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
     while line := file.readline(LIMITS.line_bytes + 1):
         if len(line) > LIMITS.line_bytes:
             raise _too_large(ref, f"a line has more than {LIMITS.line_bytes:,} bytes", LIMITS.line_bytes)
-        # Each of several joined files may begin with the mark.
+        # A file may be several joined files, each of which may begin with a byte order mark.
         row = line.removeprefix(BOM_UTF8)
         if row.strip():
             yield row
@@ -144,6 +144,7 @@ def _decode_row(text: bytes | memoryview) -> dict[str, Any]:
 
 
 def _table_of_rows(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.Table:
+    """Make a table of rows in JSON, some rows at a time, whose columns and memory are counted before the next."""
     texts = iter(texts)
     column_names: dict[str, None] = {}
     tables: list[pyarrow.Table] = []
@@ -179,7 +180,7 @@ def _table_of_dicts(rows: Sequence[Mapping[str, object]], names: Sequence[str]) 
 
 
 def _read_parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
-    """Read a Parquet file. Its metadata may be wrong, so what is decoded is counted again."""
+    """Read a Parquet file. Its metadata may be wrong, so decoded rows are counted again."""
     with parquet.ParquetFile(file) as parquet_file:
         metadata = parquet_file.metadata
         _check_shape(ref, metadata.num_rows, metadata.num_columns)

@@ -113,15 +113,14 @@ class StagedFile(Staged):
         self._require_usable()
         content = as_bytes(chunk)
 
-        # Unusable until the whole chunk is written: half of it must never be committed.
+        # Until the whole chunk is written, the file is unusable: half of a chunk must never be committed.
         self._usable = False
         await self._append_chunk(content)
         self._written = True
         self._usable = True
 
     async def reset(self) -> None:
-        # A failed write does not count.
-        self._usable = True
+        self._usable = True  # even after a failed write
         self._require_usable()
         await self.aclose()
         self._reset_state()
@@ -167,7 +166,7 @@ class StagedFile(Staged):
 
     @abstractmethod
     async def _append_chunk(self, chunk: memoryview) -> None:
-        """Measure a chunk and store it. It must be copied: the caller may change its buffer afterwards."""
+        """Measure a chunk and store a copy of it: the caller may change its buffer afterwards."""
 
     @abstractmethod
     async def _measure_external_file(self) -> bool:
@@ -175,7 +174,7 @@ class StagedFile(Staged):
 
     @abstractmethod
     async def _publish(self, description: Description) -> ArtifactRef:
-        """After an error nothing is visible, and the commit may be tried again."""
+        """Make the content visible. After an error nothing is visible, and the commit may be tried again."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -198,7 +197,7 @@ class Evictor:
         search_is_due = time.monotonic() - self._last_search > _SEARCH_INTERVAL
         if policy.ttl_seconds is not None and search_is_due:
             self._last_search = time.monotonic()
-            # An unreachable store does not refuse the new artifact: the search is repeated a minute later.
+            # If the store is unreachable, do not refuse the new artifact: the search is repeated a minute later.
             with suppress(StoreUnavailable):
                 entries = await store._list_candidates(Scope(), policy.expiry)
                 plan = [removal for removal in policy.expiry.plan(entries, time.time()) if removal.id != key]
@@ -213,6 +212,7 @@ class Evictor:
             await self.evict(store, plan, entries)
 
     async def collect(self, store: ArtifactStore, *, dry_run: bool) -> Sequence[Removal]:
+        """Evict what the retention no longer allows in the store's scope. ``dry_run`` only returns the plan."""
         if store.retention is None:
             return []
 
@@ -223,7 +223,7 @@ class Evictor:
         return await self.evict(store, plan, entries)
 
     async def evict(self, store: ArtifactStore, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
-        """Artifacts that were stored again since ``entries`` was read stay."""
+        """Carry out a plan, except for artifacts that were stored again since ``entries`` was read."""
         stored_times = {entry.id: entry.stored for entry in entries}
         removals = []
         for removal in plan:
@@ -438,8 +438,8 @@ class ArtifactStore(ABC):
     async def _stream(
         self, artifact_id: str, offset: int, length: int | None, chunk_size: int
     ) -> AsyncGenerator[bytes, None]:
-        """Stream content. At its end the audit log gets a line, with the bytes that were read and the code of an
-        error."""
+        """Stream content. At the end, write a line to the audit log, with the number of bytes that were read and the
+        code of an error."""
         if min(offset, length or 0) < 0 or chunk_size < 1:
             raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
         if self.audit:
@@ -452,7 +452,7 @@ class ArtifactStore(ABC):
         end = ref.size_bytes if length is None else min(offset + length, ref.size_bytes)
         start = min(offset, end)
         bytes_read = 0
-        # This code remains after a cancellation, and if the caller closes the stream before its end.
+        # The code is still this one after a cancellation, and if the caller closes the stream before its end.
         code: str | None = "CANCELLED"
         try:
             async with aclosing(self._read_range(ref, start, end, chunk_size)) as chunks:
@@ -558,8 +558,8 @@ class ArtifactStore(ABC):
         with its content, rows of an index that differ from the metadata, which are repaired, and in a folder content
         without metadata and symlinks."""
         problems: list[Problem] = []
-        # The index comes first: a wrong row must not make content look damaged.
-        own_problems = () if self.scope else await self._check_own_files(repair=repair)
+        # Check the index first: a wrong row must not make content look damaged.
+        problems_of_files = () if self.scope else await self._check_own_files(repair=repair)
         refs = [ref for ref, _ in await self._list_artifacts(self.scope)]
         for ref in refs:
             try:
@@ -571,14 +571,14 @@ class ArtifactStore(ABC):
             except ArtifactNotFound:
                 # The artifact was deleted meanwhile.
                 continue
-        return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), (*problems, *own_problems))
+        return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), (*problems, *problems_of_files))
 
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
     async def _require_visible(self, artifact_id: str, action: str) -> ArtifactRef:
-        """Return an artifact of this scope. The audit log records the refused ``action`` and the reason. The caller
-        does not learn the reason: to the caller, an id of another scope is unknown."""
-        reason = None  # none for an error of the store itself
+        """Return an artifact of this scope. A refusal of ``action`` is written to the audit log with its reason, which
+        the caller does not learn: to the caller, an id of another scope is unknown."""
+        reason = None  # stays None for an error of the store itself
         try:
             ref, stored = await self._stat_artifact(artifact_id)
             if not self.scope.covers(ref.scope):
@@ -609,11 +609,12 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     async def _list_artifacts(self, scope: Scope) -> Sequence[tuple[ArtifactRef, float]]:
-        """Return them in the order of :func:`age_key`, each with the time at which it was stored last."""
+        """Return the artifacts that ``scope`` covers, in the order of :func:`age_key`, each with the time at which it
+        was stored last."""
 
     @abstractmethod
     def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """Stream the bytes ``start`` to ``end`` (exclusive), verified if that is all of them."""
+        """Stream the bytes ``start`` to ``end`` (exclusive) of an artifact. Only whole content is verified."""
 
     @abstractmethod
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
@@ -626,7 +627,7 @@ class ArtifactStore(ABC):
         return ()
 
     async def _list_candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
-        """Return at least what ``policy`` may remove, and all entries of each session and trace over a limit."""
+        """Return entries, at least those that ``policy`` may remove, and all of each session and trace over a limit."""
         return await self._list_entries(scope)
 
     async def _find_page(self, query: Query) -> Page:

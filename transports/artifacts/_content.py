@@ -39,12 +39,12 @@ from ._files import PIECE, read_at, sync_data
 
 logger = logging.getLogger("transports.artifacts")
 
-#: The head of an id where no namespace was given.
+#: The head of the id of content without a namespace.
 NO_NAMESPACE = "artifact"
 _JSON_START = re.compile(rb'\s*(?:\{\s*["}]|\[\s*\{)')
 #: Bytes between two syncs to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
-#: Applies the rules alone: the session itself masks the known secret values of its user.
+#: Redactor without known values: the session itself masks the secret values of its user.
 REDACTOR = Redactor(secrets=NO_SECRETS)
 
 
@@ -56,6 +56,7 @@ def too_large(limit: int) -> TooLarge:
 
 
 def as_bytes(chunk: bytes | memoryview) -> memoryview:
+    """Return a view of single bytes; of a copy, if the chunk is not contiguous in memory."""
     view = memoryview(chunk)
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
 
@@ -98,7 +99,7 @@ def measure_file(
     partial_meter: Meter | None = None,
     store: Callable[[memoryview], object] = lambda _: None,
 ) -> Meter:
-    """``partial_meter`` has measured the beginning already; ``store`` is called with each piece after that."""
+    """Measure an open file. ``partial_meter`` has measured its beginning already; ``store`` gets each later piece."""
     first_status = os.fstat(fd)
     if not stat.S_ISREG(first_status.st_mode):
         raise StoreError("the staged file is not a regular file; nothing was stored")
@@ -138,8 +139,8 @@ class PutOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """``head`` is the beginning of the content (:class:`Meter`). ``name`` is a safe file name; ``suggested`` is true if
-    the caller suggested it. ``source`` holds JSON values only."""
+    """What is known of content before it is stored. ``head`` is its beginning (:class:`Meter`). ``name`` is a safe file
+    name; ``suggested`` is true if the caller suggested it. ``source`` holds JSON values only."""
 
     size: int
     sha256: str
@@ -156,8 +157,9 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     """Verify the size of content and decide on its MIME type and file name. ``now`` is its time of creation, in Unix
     seconds.
 
-    The declared type is used unless the first bytes prove another one; the proven type then replaces it, with a line in
-    ``source["warnings"]``. Without both, the extension of the name says which type a text has."""
+    The declared type is used unless the first bytes prove another type, which then replaces it, with a line in
+    ``source["warnings"]``. If the type is neither declared nor proven, that of a text comes from the extension of its
+    name."""
     declared_size = options.get("size")
     verify_size(declared_size, meter.size)
     if now is None:
@@ -174,7 +176,7 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     else:
         head_is_whole = meter.size == len(meter.head)
         mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=head_is_whole) or OCTET_STREAM
-        warning = _doubt(meter, declared, sniffed, filename)
+        warning = _content_warning(meter, declared, sniffed, filename)
         if not warning and stated_type and declared is None:
             warning = f"declared as {stated_type[:60]!r}, which is not a MIME type; stored as {mime_type}"
 
@@ -194,7 +196,7 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         name = safe_filename(filename, fallback=generated_stem, mime_type=mime_type)
     else:
         name = generated_stem + extension_for(mime_type)
-    # A suggested name of which nothing is safe was replaced by the generated one.
+    # If nothing of a suggested name is safe, the generated name has replaced it.
     suggested = name.rpartition(".")[0] != generated_stem
 
     return Description(
@@ -210,8 +212,8 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     )
 
 
-def _doubt(meter: Meter, declared: str | None, sniffed: str | None, filename: str | None) -> str:
-    """Return what shows that content is not the file that its type or its name promises, or an empty text."""
+def _content_warning(meter: Meter, declared: str | None, sniffed: str | None, filename: str | None) -> str:
+    """Return a warning if content cannot be the file that its type or its name promises, else an empty text."""
     loss = loss_by_decoding(_head_as_text(meter.head))
     if loss is not None:
         return f"the content is {loss}"
@@ -232,13 +234,13 @@ def _doubt(meter: Meter, declared: str | None, sniffed: str | None, filename: st
 
 
 def _may_be_markup(mime_type: str) -> bool:
-    # Tables and letters in HTML have the names of old Office files, which open them.
+    # Some programs write tables and letters in HTML under the names of old Office files, and Office opens them.
     is_old_office = not contradicts(mime_type, "application/x-ole-storage")
     return is_old_office or (mime_type != "text/csv" and not contradicts(mime_type, "text/html"))
 
 
 def _head_as_text(head: bytes) -> str:
-    """Return an empty text for content that is not UTF-8, or has no U+FFFD."""
+    """Return the head as text if it is UTF-8 and has U+FFFD, the mark of a loss by decoding; else an empty text."""
     if "\ufffd".encode() not in head:
         return ""
     try:
@@ -270,7 +272,8 @@ def _shorten_text(text: str) -> str:
     if "://" in text[:40] or text[:5].lower() == "data:":
         text = redact_url(text)
     text = re.sub(r"[A-Za-z0-9+/=_-]{100,}", "…", text)
-    return text if len(text) <= 1000 else text[:999] + "…"
+    max_chars = 1000
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 class Follower:
@@ -288,7 +291,7 @@ class Follower:
         self._synced = 0
         self._sync_error: OSError | None = None
         self._stopping = Event()
-        # Not a thread of the pool: the writers of the file need those.
+        # A separate thread, because the writers of the file need the threads of the pool.
         self._thread = Thread(target=self._follow_file, name="abp-follow", daemon=True)
         self._thread.start()
 
@@ -307,10 +310,11 @@ class Follower:
             pass
         except Exception:
             logger.exception("a file could not be measured while it was written; it is read again")
-            # The old meter may have counted half of a piece.
+            # The meter may have counted half of a piece, so begin with a new one.
             self._meter = Meter(self._limit)
 
     def _read_new_bytes(self) -> bool:
+        """Measure what was appended to the file. Return whether there was anything."""
         if self._fd < 0:
             self._fd = self._open_file()
             if self._fd < 0:

@@ -41,7 +41,8 @@ def other_folder_advice() -> str:
 
 @contextmanager
 def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Iterator[None]:
-    """``action`` and ``folder`` are for the message, "cannot … in …"; ``other`` is advice on another place."""
+    """Raise a :class:`~transports.errors.StoreError` for an error of the system in the block. ``action`` and ``folder``
+    are for its message, "cannot … in …"; ``other`` is advice on another place."""
     try:
         yield
     except OSError as error:
@@ -75,7 +76,8 @@ def write_all(fd: int, data: memoryview) -> None:
 
 
 def may_be_running(pid: int, modified: float) -> bool:
-    """Return ``False`` if it started after ``modified`` (seconds since 1970), its last write: it only reuses the id."""
+    """Return whether the process that last wrote at ``modified`` (seconds since 1970) may still run. A process that
+    started later only reuses the id."""
     import psutil  # late: it takes 20 ms to load, and few programs get this far
 
     try:
@@ -91,7 +93,8 @@ MAX_WRITING = 3600.0
 
 
 def is_left_behind(pid: int, modified: float) -> bool:
-    """Whether a writer is gone. The age is for containers that share a folder, and see only their own processes."""
+    """Return whether a writer is gone: its process has ended, and its last write is old. The age counts because
+    containers that share a folder do not see each other's processes."""
     return time.time() - modified > MAX_WRITING and not may_be_running(pid, modified)
 
 
@@ -100,7 +103,7 @@ OPEN_FILES_MOVE = os.name == "posix"
 
 T = TypeVar("T")
 
-#: Seconds of waiting for a file that another program has open.
+#: Seconds to wait for a file that another program has open.
 _PATIENCE = 1.0
 
 #: Flags, where the system has them: no symlinks, no inheritance, no waiting for a pipe's writer, no text mode.
@@ -192,7 +195,7 @@ def belongs_to_us(status: os.stat_result) -> bool:
 
 
 def foreign_owner(path: Path) -> str | None:
-    """Return the name of the user; ``None`` if that is this user, or unknown."""
+    """Return the name of the user who owns a file; ``None`` if that is this user, or unknown."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -228,11 +231,11 @@ class Replacement:
     locked while it is written, so that another process does not remove it as a leftover."""
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
-        """The first one in a folder also removes the leftovers of killed processes there."""
+        """Create the new file. The first one in a folder also removes the leftovers of killed processes there."""
         _remove_left_once(path.parent.absolute())
         self._path = path
 
-        # Another process may remove a new file as a leftover before it is locked. Then another one is made.
+        # Make another file if another process removes this one as a leftover before it is locked.
         while True:
             self._temporary = temporary_path(path)
             self.fd = open_file(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -299,13 +302,14 @@ _remove_left_once = lru_cache(1000)(remove_abandoned_files)
 
 
 def _remove_unlocked(path: Path) -> None:
+    """Remove a half-written file, unless its writer still has it locked."""
     fd = open_file(path, os.O_RDWR)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or not try_lock(fd):
             return
         if OPEN_FILES_MOVE:
-            # Removed while locked: a writer that cannot lock its new file makes another one.
+            # Remove the file while it is locked: a writer that cannot lock its new file makes another one.
             path.unlink()
             return
     finally:
@@ -313,7 +317,8 @@ def _remove_unlocked(path: Path) -> None:
 
     # Windows removes no open file, and a writer there closes its file just before it renames it.
     seconds_since_write = time.time() - status.st_mtime
-    if seconds_since_write > 60:
+    max_renaming = 60
+    if seconds_since_write > max_renaming:
         path.unlink()
 
 

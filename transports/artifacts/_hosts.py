@@ -164,8 +164,8 @@ def scope_to_host(scope: Scope, make: Callable[..., object]) -> object | None:
 
 
 def scope_from_host(scope: object) -> Scope:
-    """Raises :class:`~transports.errors.UsageError` for a value that a scope does not accept, such as an empty string:
-    leaving it out would open the scope to every caller."""
+    """Return a host's scope as ours. Raises :class:`~transports.errors.UsageError` for a value that a scope does not
+    accept, such as an empty string: leaving it out would open the scope to every caller."""
     names = ("tenant", "user", "session", "trace")
     if isinstance(scope, Mapping):
         return Scope(**{name: scope.get(f"{name}_id") for name in names})
@@ -219,7 +219,7 @@ def source_of(ref: object) -> dict[str, object]:
 
 
 def scope_of(ref: object) -> Scope | None:
-    """The scope is empty without an owner, and ``None`` if references of this host have no scope."""
+    """Return the scope of a host's reference: empty without an owner, ``None`` if such references have no scope."""
     has_scope = "scope" in ref if isinstance(ref, Mapping) else hasattr(ref, "scope")
     if not has_scope:
         return None
@@ -248,6 +248,8 @@ class FacadeStore:
 
 
 class _Staged(BufferedFile):
+    """A staged file in memory, whose content goes to the host in one piece."""
+
     _store: HostedStore
     #: The content as text, if it was stored as text.
     text: str | None = None
@@ -342,7 +344,7 @@ class HostedStore(ArtifactStore):
         for ref in list(self._remembered_refs(artifact_id, self.scope)):
             del refs_by_scope[ref.scope]
         if refs_by_scope:
-            # The host has one copy for several scopes, and another scope still needs it.
+            # The host keeps one copy for several scopes, and another scope still needs it.
             return True
 
         self._remembered.pop(artifact_id, None)
@@ -351,9 +353,10 @@ class HostedStore(ArtifactStore):
     # --- the host -----------------------------------------------------------------------------------------------------
 
     async def _publish(self, content: bytes | str, description: Description) -> ArtifactRef:
+        """Store content in the host, so that no other scope has the artifact, and return our reference to it."""
         host_scope = self.scope
         if isinstance(self._host, FacadeStore):
-            # A facade gives its own scope to new artifacts.
+            # A facade decides the scope of new artifacts.
             host_scope = self._host.upload_scope
 
         namespace = description.namespace
@@ -369,13 +372,13 @@ class HostedStore(ArtifactStore):
         host_ref = await self._call_host(put(content, namespace=namespace, **options))
         is_of_other_scope = host_scope and scope_of(host_ref) not in (None, host_scope)
         if is_of_other_scope:
-            # The host merged equal content, and this view may not see the artifact that it returned.
+            # The host merged equal content of another scope, so store it again in another namespace.
             namespace = _namespace_of_scope(namespace, host_scope)
             host_ref = await self._call_host(put(content, namespace=namespace, **options))
 
         self._require_same_content(host_ref, description)
         ref = described_ref(id_of(host_ref), description, source_of(host_ref), self.scope or host_scope)
-        # Kept for `stat` and `list`: many hosts can neither describe nor list artifacts.
+        # Remember the reference for `stat` and `list`: many hosts can neither describe nor list artifacts.
         refs_by_scope = self._remembered.get(ref.id, {})
         self._remembered[ref.id] = refs_by_scope | {ref.scope: ref}
         return ref
@@ -406,6 +409,7 @@ class HostedStore(ArtifactStore):
         return data
 
     async def _to_ours(self, artifact_id: str, host_ref: object) -> ArtifactRef:
+        """Return our reference for a host's. What the host does not report is measured from the content."""
         mime_type = text_of(host_ref, "mime_type")
         size = size_of(host_ref)
         sha256 = text_of(host_ref, "sha256")
@@ -535,8 +539,9 @@ class StoreForHost(Generic[Ref]):
         return self.store if scope is None else self.store.scoped(scope_from_host(scope))
 
     def _to_host(self, ref: ArtifactRef) -> Ref:
+        """Return the host's reference for ours. Values for which the host has no keyword go into ``source``."""
         source = dict(ref.source)
-        # The id begins with the namespace, or with one of these words.
+        # An id begins with its namespace, or with one of the two words below.
         id_head = ref.id.rpartition("_")[0]
         default_namespace = None if id_head in (NO_NAMESPACE, "truncated") else id_head
         namespace = source.pop(_NAMESPACE_KEY, default_namespace)
@@ -560,7 +565,7 @@ class StoreForHost(Generic[Ref]):
         for name in fields.keys() - self._accepted:
             value = fields.pop(name)
             if name == "scope" and value is not None:
-                # ``source`` holds JSON values, so not the host's class for scopes.
+                # ``source`` holds JSON values, and the host's class for scopes is none.
                 value = dict(ref.scope.items())
             if value is not None:
                 source.setdefault(name, value)

@@ -40,8 +40,8 @@ logger = logging.getLogger("transports.artifacts")
 
 
 class SpooledFile(StagedFile):
-    """A staged file in memory, or wherever :meth:`_store_chunk` of a subclass puts its chunks. The commit copies there
-    what another program wrote to ``path``, so that it is stored as it was measured."""
+    """A staged file whose chunks go to :meth:`_store_chunk` of a subclass, for example into memory. If another program
+    wrote the file at ``path``, the commit copies it there, too, so that it is stored as it was measured."""
 
     def _reset_state(self) -> None:
         super()._reset_state()
@@ -57,7 +57,7 @@ class SpooledFile(StagedFile):
         return self._folder / "content"
 
     async def _append_chunk(self, chunk: memoryview) -> None:
-        max_small = 256 << 10  # bytes, whose hashing is faster than the hand-over to a thread
+        max_small = 256 << 10  # bytes that are hashed faster than they are handed over to a thread
         if len(chunk) <= max_small:
             self._measure_chunk(chunk)
         else:
@@ -98,6 +98,8 @@ class SpooledFile(StagedFile):
 
 
 class BufferedFile(SpooledFile):
+    """A staged file in memory."""
+
     def _clear_content(self) -> None:
         self._chunks: list[bytes] = []
 
@@ -110,14 +112,15 @@ class BufferedFile(SpooledFile):
 
 @cache
 def _remove_left_folders() -> None:
+    """Remove the temporary folders of processes that have ended. This is done once in a process."""
     for folder in temp_folder().glob("abp-spool-*"):
-        writer = re.match(r"abp-spool-([0-9]{1,9})-", folder.name)
-        if writer is None:
+        name = re.match(r"abp-spool-(?P<pid>[0-9]{1,9})-", folder.name)
+        if name is None:
             continue
         with suppress(OSError):
             status = folder.lstat()
-            is_own_folder = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
-            if is_own_folder and is_left_behind(int(writer[1]), status.st_mtime):
+            is_our_folder = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
+            if is_our_folder and is_left_behind(int(name["pid"]), status.st_mtime):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -155,7 +158,7 @@ class MemoryStore(ArtifactStore):
 
     def _publish(self, description: Description, data: bytes) -> ArtifactRef:
         digest = description.sha256
-        # Other content may already have the shortest id, if its hash begins with the same digits.
+        # Take the shortest id that is free: the hash of other content may begin with the same digits.
         for key in candidate_ids(description.namespace, digest, self.scope):
             old = self._metadata.get(key)
             if old is None or old.sha256 == digest:
@@ -213,6 +216,8 @@ class MemoryStore(ArtifactStore):
 
 
 class _DroppedFile(SpooledFile):
+    """A staged file whose content is measured and dropped."""
+
     _store: NoneStore
 
     def _clear_content(self) -> None:
@@ -247,12 +252,12 @@ class NoneStore(ArtifactStore):
         audit: AuditLog | None = None,
         warns: bool = True,
     ) -> None:
-        # The head of content has 4,096 bytes, and a character at most four.
+        # A preview is made of the head of content, which has 4,096 bytes; a character has at most four.
         if not 0 <= max_inline_preview <= 1000:
             raise UsageError(f"max_inline_preview must be between 0 and 1,000 characters, not {max_inline_preview!r}")
         super().__init__(max_bytes=max_bytes, audit=audit)
         self._max_inline_preview = max_inline_preview
-        # A list, because all views of the store share it.
+        # All views of the store share this list, which is not empty once the warning was logged.
         self._warned = [] if warns else [True]
 
     def warn_once(self) -> None:
@@ -310,7 +315,7 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
 
 def _first_characters(head: bytes, chars: int) -> str:
     try:
-        # A character has 4 bytes at most. The decoder leaves out one that is cut off at the end.
+        # A character has 4 bytes at most. The decoder leaves out a character that is cut off at the end.
         text, _ = codecs.utf_8_decode(head[: 4 * chars])
         return text[:chars]
     except UnicodeDecodeError:

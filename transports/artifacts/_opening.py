@@ -71,7 +71,7 @@ def open_store(
 
 
 def _folder_of(url: str | Path | None) -> Path | None:
-    """Return ``None`` for the default folder."""
+    """Return the folder that a URL names, or ``None`` for the default folder."""
     if url is None:
         return None
     if isinstance(url, str) and url[:5].lower() == "file:":
@@ -87,7 +87,7 @@ def _folder_of(url: str | Path | None) -> Path | None:
 
 
 def _check_bucket_url(url: str) -> None:
-    """Refuse more than a bucket and a prefix: credentials come from the environment."""
+    """Refuse a URL with more than a bucket and a prefix: credentials come from the environment."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -174,8 +174,9 @@ async def _sweep_forever(store: ArtifactStore, sleep: Callable[[float], Awaitabl
     last_sweep_failed = False
     while True:
         try:
-            # Once an hour the sweep also looks for leftovers, which takes longer.
-            if sweep_number % 60 == 0:
+            # Look for leftovers, too, once an hour: that takes longer.
+            sweeps_per_hour = 60
+            if sweep_number % sweeps_per_hour == 0:
                 removals = await store.gc()
             else:
                 removals = await store.enforce_retention()
@@ -184,7 +185,7 @@ async def _sweep_forever(store: ArtifactStore, sleep: Callable[[float], Awaitabl
                 logger.info("the retention removed %d artifacts of %d bytes from %s", len(removals), size, store.url)
             last_sweep_failed = False
         except Exception as error:
-            # A store that stays unreachable is reported once, not every minute.
+            # Report a store that stays unreachable once, not every minute.
             if not last_sweep_failed:
                 traceback = None if isinstance(error, ABPError) else error
                 logger.warning("%s cannot be swept: %s", store.url, error, exc_info=traceback)

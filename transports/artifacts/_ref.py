@@ -213,7 +213,7 @@ class ArtifactRef:
 
 def files_table(files: Collection[tuple[str, ArtifactRef]], title: str = "") -> notebook.Html:
     head = ["file", "type", "size"]
-    # Cells are made for the shown rows only.
+    # Generators, so that cells are made for the shown rows only.
     rows: Iterable[Sequence[str]] = (ref._html_cells() for _, ref in files)
     if any(place for place, _ in files):
         head.insert(0, "place")
@@ -349,6 +349,7 @@ def age_key(artifact: ArtifactRef | Metadata) -> tuple[str, str]:
 
 
 def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
+    """Return a page of the artifacts that match a query, the newest first."""
     after = query.after
     page: list[ArtifactRef] = []
     for ref in reversed(oldest_first):
@@ -356,7 +357,7 @@ def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
         if is_on_earlier_page or not query.matches(ref):
             continue
         if len(page) == query.limit:
-            # This one is the first of the next page.
+            # This artifact is the first of the next page.
             return Page(page, "~".join(age_key(page[-1])))
         page.append(ref)
     return Page(page, None)
@@ -367,7 +368,7 @@ def _iso_text(moment: datetime | None) -> str | None:
 
 
 def scope_condition(scope: Scope) -> tuple[str, list[str]]:
-    """Return the SQL condition for the artifacts that ``scope`` covers, to follow another, and its values."""
+    """Return an SQL condition for the artifacts that ``scope`` covers, and its values. It follows another condition."""
     fields = scope.items()
     # The names are quoted, because "user" is reserved in PostgreSQL.
     condition = "".join(f' AND "{name}" = ?' for name, _ in fields)
@@ -426,14 +427,14 @@ cached_scope = lru_cache(1000)(Scope)
 
 
 def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY) -> str:
-    """The same content in one namespace is one artifact (docs/requirements.md R2-5.3). In a scope, 20 more digits
-    follow that depend on the content *and* the scope. So the same content of two sessions is two artifacts, and the id
-    cannot be guessed from the content alone."""
+    """Return the id of content. The same content in one namespace is one artifact (docs/requirements.md R2-5.3). In a
+    scope, 20 more digits follow that depend on the content *and* the scope: the same content of two sessions is two
+    artifacts, and the id cannot be guessed from the content alone."""
     return candidate_ids(namespace, digest, scope)[0]
 
 
 def candidate_ids(namespace: str, digest: str, scope: Scope) -> list[str]:
-    """Return ids, the shortest first: a longer one is for content whose hash begins like that of other content."""
+    """Return possible ids, the shortest first. A longer id is for content whose hash begins like other content's."""
     suffix = ""
     if scope:
         digest_and_scope = json.dumps([digest, scope.items()])
@@ -443,12 +444,12 @@ def candidate_ids(namespace: str, digest: str, scope: Scope) -> list[str]:
 
 
 def digest_prefix(key: str) -> str:
-    """Return the digits of the content's SHA-256 in an id, at least 12: those after ``pdf_`` in ``pdf_<digits>-…``."""
+    """Return the digits of the content's SHA-256 in an id, such as those after ``pdf_`` in ``pdf_<digits>-…``."""
     return key.rpartition("_")[2].partition("-")[0]
 
 
 def not_found(artifact_id: str) -> ArtifactNotFound:
-    """Return the error for an id that is unknown, expired or of another scope; a caller must not learn which."""
+    """Return the error for an id that is unknown, expired or of another scope: a caller must not learn which it is."""
     display_id = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
     return ArtifactNotFound(f"no artifact {display_id!r} in this store", details={"id": display_id})
 
@@ -503,7 +504,8 @@ class Metadata(msgspec.Struct, frozen=True):
         names: tuple[Name, ...] = (),
         blob: str = "",
     ) -> Metadata:
-        """Make metadata. ``old`` keeps its time of creation, and its name unless another one was suggested."""
+        """Make the metadata of content. The time of creation of ``old`` is kept, and so is its name unless another was
+        suggested."""
         source = dict(description.source)
         if old and "created" in old.source:
             source["created"] = old.source["created"]
@@ -544,9 +546,9 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
-        """Raises :class:`ValueError` also for values that :meth:`encode` never writes and that break an index or a
-        reader of JSON: numbers out of range, lone surrogates, deep nesting. Raises :class:`OtherCase` for an id that
-        differs only in case."""
+        """Read the metadata of an id. Raises :class:`ValueError`, also for values that :meth:`encode` never writes and
+        that break an index or a reader of JSON: numbers out of range, lone surrogates, deep nesting. Raises
+        :class:`OtherCase` for an id that differs only in case."""
         if len(data) > MAX_METADATA_BYTES:
             raise ValueError(f"longer than {MAX_METADATA_BYTES:,} bytes")
         with parser_limits(data):
@@ -610,9 +612,10 @@ def _check_name(name: str) -> None:
 
 
 def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
-    """Return the last ten that were suggested for the content, the newest last, as a part of its ``source``."""
+    """Return the last ten names that were suggested for the content, the newest last, as a part of its ``source``."""
     earlier = old.source.get("requested_names") if old else None
     names = [name for name in items_of(earlier) if name != description.name]
+    max_names = 10
     if description.suggested:
-        names = [*names, description.name][-10:]
+        names = [*names, description.name][-max_names:]
     return {"requested_names": names} if names else {}

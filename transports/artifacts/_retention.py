@@ -79,8 +79,8 @@ class Retention:
 
     def __post_init__(self) -> None:
         require_plain_function("on_removal", self.on_removal)
-        # The first six fields are the limits.
-        for limit in fields(self)[:6]:
+        number_of_limits = 6  # they are the first fields
+        for limit in fields(self)[:number_of_limits]:
             value = getattr(self, limit.name)
             if value is not None and not value >= 0:
                 raise UsageError(f"retention: {limit.name} must not be negative (it is {value})")
@@ -159,11 +159,15 @@ class Retention:
         return removals
 
     def _choose_evicted(self, entries: list[Entry], level: str, incoming: Entry | None) -> set[Entry]:
+        """Return the entries that must go, so that each session or each trace is within its limits."""
         groups: dict[object, list[Entry]] = defaultdict(list)
         for entry in entries:
             if getattr(entry.scope, level) is not None:
                 groups[_group_key(entry.scope, level)].append(entry)
-        return {entry for members in groups.values() for entry in self._shrink_group(members, level, incoming)}
+        evicted: set[Entry] = set()
+        for members in groups.values():
+            evicted.update(self._shrink_group(members, level, incoming))
+        return evicted
 
     def _shrink_group(self, members: list[Entry], level: str, incoming: Entry | None) -> Iterator[Entry]:
         """Yield the members that must go, so that the rest is within the limits of one group. ``incoming`` stays."""

@@ -79,7 +79,7 @@ def _contains_words(text: str, searched: list[str]) -> bool:
 
 
 async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
-    """Read the beginning, without a line in the audit log, which records reads for a caller only."""
+    """Read the beginning of a text. The audit log gets no line, because it records only reads for a caller."""
     max_bytes = 1 << 20
     end = min(ref.size_bytes, max_bytes)
     try:
@@ -117,7 +117,7 @@ class TextIndex:
         self._tree = tree
 
     def keep_only(self, keys: Set[str]) -> list[str]:
-        """Drop the texts of all artifacts but ``keys``, and return those of ``keys`` that are not in the index."""
+        """Drop the texts of all artifacts but ``keys``. Return the ``keys`` that have no text in the index yet."""
         with self._transaction() as db:
             numbers = dict(db.execute("SELECT id, number FROM artifacts"))
             gone = [(numbers[key],) for key in numbers.keys() - keys]
@@ -133,7 +133,7 @@ class TextIndex:
                     db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (insertion.lastrowid, text))
 
     def find(self, words: Sequence[str]) -> set[str]:
-        # FTS5 takes a word with a star for the beginning of words.
+        # In FTS5, a star after a word makes it match words that begin so.
         query = " AND ".join(f'"{word}"' for word in words) + "*"
         with self._transaction() as db:
             rows = db.execute(
@@ -158,7 +158,7 @@ class TextIndex:
         try:
             return self._open_database()
         except sqlite3.OperationalError:
-            # The file is not damaged, but busy or not accessible.
+            # The file is busy or not accessible, but not damaged.
             raise
         except sqlite3.DatabaseError:
             remove_files(self._tree, [self._FILE, f"{self._FILE}-wal", f"{self._FILE}-shm"])
@@ -175,7 +175,7 @@ class TextIndex:
         db = open_sqlite(self._tree.root / ".abp" / self._FILE, wait=10.0)
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()
-            # No text of a removed artifact stays in the file.
+            # Erase the texts of removed artifacts from the file.
             db.execute("PRAGMA secure_delete=ON").fetchone()
             db.executescript(self._SCHEMA)
         except BaseException:

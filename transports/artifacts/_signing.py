@@ -30,8 +30,8 @@ class Expired(ABPError):
 
 
 class Signer:
-    """Servers with the same key accept each other's values. Each kind has a salt of its own, so that a value of one
-    kind is not valid as another. ``clock`` returns seconds since 1970."""
+    """Signer of links, tokens and cookies. Servers with the same key accept each other's values. Each kind has another
+    salt, so that a value of one kind is not valid as another. ``clock`` returns seconds since 1970."""
 
     def __init__(self, key: str, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
@@ -57,7 +57,7 @@ class Signer:
         return self._read_signed(self._tokens, token.removeprefix("abps."))
 
     def cookie(self, holder: str, expires_at: float) -> str:
-        """Each differs, so that the end of one does not end another of the same second."""
+        """Return a new cookie. Each is different, so that ending one does not end another of the same second."""
         return str(self._cookies.dumps([holder, int(expires_at), secrets.token_urlsafe(8)]))
 
     def read_cookie(self, cookie: str) -> tuple[str, int] | None:
@@ -65,7 +65,7 @@ class Signer:
         return self._read_signed(self._cookies, cookie)
 
     def _read_signed(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
-        # loads() raises another error for header bytes that are not text.
+        # For header bytes that are not text, loads() would raise another error than BadData.
         if not signed.isascii():
             return None
         try:
@@ -73,7 +73,7 @@ class Signer:
         except BadData:
             return None
 
-        # The clock may have been set back since, which is allowed up to a day. A value that is valid for longer was
+        # The clock may have been set back since the signing; a day is allowed. A value that is valid for longer was
         # signed while the clock was wrong, and would be valid almost forever.
         tolerance = 86400
         remaining_seconds = expires_at - self.clock()
@@ -91,7 +91,8 @@ def signing_key() -> str:
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         raise StoreError(f"cannot create or read a key ({error.strerror}{place}); set ABP_SERVE_KEY") from error
-    if len(key) < 32:
+    min_chars = 32
+    if len(key) < min_chars:
         raise StoreError(f"{path} contains no key; remove it, and a new one is created")
     return key
 
@@ -103,7 +104,7 @@ def _create_key_file(path: Path) -> None:
         with os.fdopen(fd, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(32))
 
-        # A link appears at once with its whole content, and never replaces the key of another process.
+        # A link makes the whole file appear at once, and never replaces the key of another process.
         with suppress(FileExistsError):
             os.link(temporary, path)
     finally:
@@ -121,7 +122,8 @@ def _read_key_file(path: Path) -> str:
 
 @contextmanager
 def registered(url: str, store: str) -> Iterator[None]:
-    """Let :func:`find_server` find a server in other processes, unless there is no writable state folder."""
+    """Register a server for the block, so that other processes find it (:func:`find_server`). Without a writable state
+    folder, do nothing."""
     entry = json.dumps({"url": url, "store": store, "pid": os.getpid()})
     path: Path | None = None
     with suppress(OSError):

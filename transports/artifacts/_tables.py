@@ -37,6 +37,7 @@ def is_table(ref: ArtifactRef) -> bool:
 
 
 def _kind_of_table(ref: ArtifactRef) -> str | None:
+    """Return the kind of table in an artifact, such as ``csv``, by its type or name; ``None`` for anything else."""
     mime_type = normalise_mime(ref.mime_type) or OCTET_STREAM
     # These types say nothing, so the name of the file decides.
     if mime_type in (OCTET_STREAM, "text/plain"):

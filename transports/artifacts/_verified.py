@@ -77,9 +77,9 @@ class Pieces:
 
 
 class VerifiedFile(io.RawIOBase):
-    """File of an artifact, read a piece at a time; each piece is compared before its first byte is given. It has no
-    descriptor to give away: whoever reads past it is not protected. Reading raises :class:`~transports.errors.Corrupt`
-    if the file was changed since it was measured."""
+    """File of an artifact, read a piece at a time; each piece is compared with its hash before any byte is returned.
+    There is no ``fileno()``: who reads the descriptor is not protected. Reading raises
+    :class:`~transports.errors.Corrupt` if the file was changed since it was measured."""
 
     def __init__(self, file: FileIO, ref: Described, pieces: Pieces) -> None:
         self._file = file
@@ -120,7 +120,7 @@ class VerifiedFile(io.RawIOBase):
         return len(part)
 
     def readall(self) -> bytes:
-        """Return the rest. The method of the base class would hold it twice."""
+        """Return the rest of the file. The method of the base class would hold it in memory twice."""
         content = io.BytesIO()
         while part := self.read(PIECE):
             content.write(part)
@@ -151,7 +151,10 @@ class VerifiedFile(io.RawIOBase):
 def _read_piece(fd: int, start: int) -> bytes:
     parts = []
     position, end = start, start + PIECE
-    while position < end and (part := read_at(fd, end - position, position)):
+    while position < end:
+        part = read_at(fd, end - position, position)
+        if not part:
+            break
         parts.append(part)
         position += len(part)
     return b"".join(parts)
@@ -167,14 +170,14 @@ def verified(file: FileIO, ref: Described, pieces: Pieces) -> BufferedReader:
 
 
 def open_verified(ref: Described, path: Path) -> BufferedReader:
-    """Open the readable file of an artifact, after one look at all of it."""
+    """Compare the readable file of an artifact with its hash, and open it for verified reading."""
     file = open_file_of(ref, path)
     try:
         pieces = Pieces()
         with map_os_errors("read an artifact", path.parent):
             while piece := read_at(file.fileno(), PIECE, pieces.size):
                 pieces.add(piece)
-                # A file that another program appends to might have no end.
+                # Stop at the expected size: a file that another program appends to might have no end.
                 if pieces.size > ref.size_bytes:
                     break
         pieces.finish(ref)
@@ -193,7 +196,7 @@ class ExportFile:
 
     def __init__(self, path: str | os.PathLike[str], ref: Described) -> None:
         self._path = Path(path)
-        # Path drops a final slash.
+        # Look at the text, because Path drops a final slash.
         self._names_folder = os.fspath(path).endswith(("/", os.sep))
         self._ref = ref
         self._new: Replacement | None = None
@@ -212,7 +215,8 @@ class ExportFile:
                 os.fchmod(self._new.fd, mode)
 
     def _existing_mode(self) -> int | None:
-        """Return ``None`` without a file at the destination, and refuse one that must not be replaced."""
+        """Return the mode of the file at the destination, or ``None`` if there is none. Refuse what must not be
+        replaced."""
         try:
             status = self._path.stat()
         except FileNotFoundError:
@@ -258,7 +262,7 @@ class ExportFile:
         try:
             yield
         except ValueError as error:
-            # The path has NUL or half of a surrogate pair.
+            # The path contains NUL or half of a surrogate pair.
             raise UsageError(f"cannot save to {str(self._path)!r}: {error}; choose another path") from None
         except OSError as error:
             message = f"cannot write {self._path}: {error.strerror or error}; choose another path"
@@ -269,9 +273,9 @@ class ExportFile:
 
 
 async def export_stream(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Path:
-    """Return the path. Nothing stays on the disk after an error or a cancellation."""
+    """Write ``chunks`` to the file and return its path. Nothing stays on the disk after an error or a cancellation."""
     async with aclosing(chunks):
-        # The first read is before the file is opened: a missing artifact must leave nothing on the disk.
+        # Read before the file is opened: a missing artifact must leave nothing on the disk.
         chunk = await anext(chunks, b"")
         try:
             await in_thread(file.open)
@@ -284,7 +288,7 @@ async def export_stream(chunks: AsyncGenerator[bytes, None], file: ExportFile) -
 
 
 def export_local_file(source: Path, file: ExportFile) -> Path:
-    """Return the path; it blocks. Nothing stays on the disk after an error."""
+    """Copy ``source`` to the file and return its path. This blocks. Nothing stays on the disk after an error."""
     with map_os_errors("read an artifact", source.parent), open_regular(source) as source_file, closing(file):
         file.open()
         while chunk := source_file.read(PIECE):

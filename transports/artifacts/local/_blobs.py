@@ -56,7 +56,8 @@ class BlobStore:
     def publish(
         self, folders: StoreFolders, staged: str, file: FileIO, description: Description, scope: Scope
     ) -> Metadata:
-        """``file`` is the staged one, open and synced; it is closed. After an error only that file is left."""
+        """Commit the staged file, which is open as ``file`` and synced; it is closed. After an error only this file is
+        left."""
         digest = description.sha256
         durable = description.durability == "disk"
         with self._tree.lock(folders, digest) as lock, ExitStack() as undo:
@@ -64,7 +65,7 @@ class BlobStore:
 
             commit = _Commit(folders, undo, staged, digest, durable)
             commit.link_blob(file)
-            # While an error still takes the link back: some file systems report only here what they could not write.
+            # Some file systems report only here what they could not write. The error still takes the link back.
             file.close()
             names = commit.ensure_name(description, previous)
             if durable:
@@ -72,10 +73,10 @@ class BlobStore:
 
             metadata = Metadata.new(key, description, scope, old=previous, names=names)
             if previous is None:
-                # Before the id exists: a process that knows other ids must never miss it.
+                # Do this before the id exists: a process that remembers the ids must never miss this one.
                 _renew_state(lock)
             commit.write_metadata(metadata, replaces_old=previous is not None)
-            # The artifact exists now: no step is taken back any more, and no error may say otherwise.
+            # The artifact exists now, so no step is taken back any more, and later errors are ignored.
             undo.pop_all()
             with suppress(OSError):
                 if self._index.live:
@@ -89,8 +90,8 @@ class BlobStore:
         return metadata
 
     def remove(self, key: str, stored: float | None = None) -> bool:
-        """Return ``False`` if there is none, or if ``stored`` is not the time of its last storing. An artifact that is
-        stored again while this waits for the lock stays: the removal counts as the earlier of the two."""
+        """Remove an artifact. Return ``False`` if it does not exist, or was not last stored at ``stored``. An artifact
+        that is stored again while this waits for the lock stays: the removal counts as the earlier of the two."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 first_seen = _read_if_valid(meta, key)
@@ -107,7 +108,7 @@ class BlobStore:
                 return False
             is_stored_again = first_seen and metadata and metadata.stored != first_seen.stored
             if is_stored_again:
-                # The removal came first, except for a caller who means one time of storing.
+                # The removal counts as done before, unless the caller means one certain time of storing.
                 return stored is None
 
             remaining_ids = self._delete_metadata(folders, lock, key)
@@ -117,13 +118,13 @@ class BlobStore:
         return remaining_ids is not None
 
     def _delete_metadata(self, folders: StoreFolders, lock: int, key: str) -> set[str] | None:
-        """Return the ids that may share its content; ``None`` if the file was gone."""
+        """Delete the metadata of an id. Return the ids that may share its content, or ``None`` if the file was gone."""
         digits = digest_prefix(key)[:2]
         known_ids = self._pop_known_ids(folders, lock, digits)
         if not folders.meta.unlink(f"{key}.json"):
             return None
         known_ids.ids.discard(key)
-        # A full disk must not stop a removal. Others then still know the id, and leave its content to a sweep.
+        # A full disk must not stop a removal. Other processes then remember the id, and leave its content to a sweep.
         with suppress(OSError):
             known_ids.state = _renew_state(lock)
             self._known_ids[digits] = known_ids
@@ -132,7 +133,8 @@ class BlobStore:
         return known_ids.ids
 
     def _pop_known_ids(self, folders: StoreFolders, lock: int, prefix: str) -> _KnownIds:
-        """Return the ids under a lock. The caller adds them again: after an error none may be out of date."""
+        """Return the ids under a lock, and forget them here, so that none is out of date after an error. The caller
+        adds them again."""
         known_ids = self._known_ids.pop(prefix, None)
         if known_ids is None or known_ids.state != read_at(lock, _STATE_BYTES, 0):
             return _KnownIds(b"", _ids_with_lock(folders, prefix))
@@ -150,25 +152,25 @@ class BlobStore:
             return True
 
     def remove_orphan(self, digest: str) -> bool:
-        """Return ``False`` if the content is gone, has metadata by now, or is open on Windows."""
+        """Remove content without metadata. Return ``False`` if it is gone, has metadata now, or is open on Windows."""
         with self._tree.locked(digest) as folders:
             return not keys_of(folders, digest) and folders.blobs.discard(digest)
 
     def quarantine(self, digest: str) -> bool:
-        """Return ``False`` if the blob is intact or gone by now, or is being read on Windows."""
+        """Move a damaged blob to quarantine. Return ``False`` if it is intact or gone by now, or is read on Windows."""
         with self._tree.locked(digest) as folders, suppress(PermissionError):
-            # The content decides, not the inode: a file that replaced this one may have the same.
+            # Compare the content, not the inode: a file that replaced the damaged one may have the same inode.
             if folders.blobs.file_status(digest) and not _is_intact(folders.blobs, digest, sync=False):
                 folders.blobs.move(digest, folders.quarantine, digest)
                 return True
         return False
 
     def quarantine_metadata(self, key: str) -> bool:
-        """Its content is moved, too, unless other metadata names it. What is open on Windows is left to a sweep.
-        Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved."""
+        """Move unreadable metadata to quarantine, with its content unless other metadata names that. What is open on
+        Windows is left to a sweep. Return ``False`` if the metadata is gone, can be read by now, or cannot be moved."""
         prefix = digest_prefix(key)
         with self._tree.folders() as folders, self._tree.lock(folders, prefix) as lock:
-            # As in :meth:`remove`.
+            # A full disk must not stop this, as in :meth:`_delete_metadata`.
             with suppress(OSError):
                 _renew_state(lock)
             try:
@@ -199,6 +201,7 @@ _STATE_BYTES = 16
 
 
 def _renew_state(lock: int) -> bytes:
+    """Write new random bytes into a lock file, so that no process relies on the ids that it remembers."""
     state = secrets.token_bytes(_STATE_BYTES)
     os.lseek(lock, 0, os.SEEK_SET)
     write_all(lock, memoryview(state))
@@ -207,14 +210,14 @@ def _renew_state(lock: int) -> bytes:
 
 def _ids_with_lock(folders: StoreFolders, digits: str) -> set[str]:
     """Return the ids with metadata whose content has the lock of these two digits."""
-    # Most names are left out by this look at them, which is much faster than taking them apart.
+    # First leave out most names by a search, which is much faster than taking all names apart.
     names = [name for name in folders.meta.names() if f"_{digits}" in name]
     keys = [name.removesuffix(".json") for name in names]
     return {key for key in keys if digest_prefix(key).startswith(digits)}
 
 
 def keys_of(folders: StoreFolders, digest: str) -> list[str]:
-    """Return the ids whose metadata may name a content: those with the first digits of its hash."""
+    """Return the ids whose metadata may name a content: they contain the first digits of its hash."""
     return [key for key in _ids_with_lock(folders, digest[:2]) if digest.startswith(digest_prefix(key))]
 
 
@@ -223,7 +226,7 @@ def is_name_of(folders: StoreFolders, name: str, digest: str) -> bool:
 
 
 def move_without_replacing(name: str, folder: Folder, target: Folder, new: str) -> None:
-    """Reserve the new name with an empty file, then move. Raises :class:`FileExistsError`."""
+    """Move a file, but reserve its new name by an empty file first. Raises :class:`FileExistsError`."""
     os.close(target.create(new))
     try:
         folder.move(name, target, new)
@@ -243,6 +246,7 @@ def _read_if_valid(meta: Folder, key: str) -> Metadata | None:
 
 
 def _choose_id(folders: StoreFolders, description: Description, scope: Scope) -> tuple[str, Metadata | None]:
+    """Return the id for content, and its metadata if the same content is stored already."""
     namespace, digest = description.namespace, description.sha256
     for key in candidate_ids(namespace, digest, scope):
         try:
@@ -251,7 +255,7 @@ def _choose_id(folders: StoreFolders, description: Description, scope: Scope) ->
             continue
         except FileNotFoundError:
             return key, None
-        # Damaged metadata is replaced.
+        # Damaged metadata (None) is replaced.
         if metadata is None or metadata.sha256 == digest:
             return key, metadata
     raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
@@ -275,7 +279,7 @@ class _Commit:
         return f"{self.staged}.name"
 
     def link_blob(self, file: FileIO) -> None:
-        """Make the staged file the blob of its content, unless an intact one exists. A damaged one is replaced."""
+        """Make the staged file the blob of its content, unless an intact blob exists. A damaged blob is replaced."""
         staging, blobs = self.folders.staging, self.folders.blobs
         status = staging.file_status(self.staged)
         if status is None or not os.path.samestat(status, os.fstat(file.fileno())):
@@ -288,12 +292,12 @@ class _Commit:
             exists = False
 
         if not exists:
-            # Another program made the file if the mode differs.
+            # The mode differs if another program made the file.
             if stat.S_IMODE(status.st_mode) != 0o600 and hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), 0o600)
             self._link_or_move(file)
         if self.durable:
-            # Also for an existing blob: its writer may have died before this step.
+            # Sync the names even for an existing blob: its writer may have died before this step.
             blobs.sync()
 
     def _link_or_move(self, file: FileIO) -> None:
@@ -316,7 +320,7 @@ class _Commit:
         requested = suggested if description.suggested else ""
         names = list(previous.names) if previous else []
 
-        # The newest name serves, or the newest one for which the caller asks again.
+        # Use the newest name again or, if the caller requests a name, the newest for which that was requested.
         matching = (name for name in reversed(names) if requested in ("", name.requested))
         old_name = next(matching, None)
         if old_name is not None:
@@ -328,7 +332,7 @@ class _Commit:
                 # The damaged content stays in quarantine.
                 _discard_name(self.folders, old_name.name, self.digest)
             if not root.file_status(old_name.name):
-                # The file of the name is gone, and is made again.
+                # The file of the name is gone, so make it again.
                 suggested, requested = old_name.name, old_name.requested
 
         return (*names, Name(self._add_name(suggested), requested))
@@ -370,7 +374,7 @@ class _Commit:
         staging.move(temporary, meta, file_name)
 
         if replaces_old:
-            # The old metadata is gone, so everything that the new one names must stay.
+            # The old metadata is gone, so everything that the new metadata names must stay.
             self.undo.pop_all()
         else:
             self.undo.callback(meta.unlink, file_name)
@@ -381,7 +385,7 @@ class _Commit:
 def _is_intact(blobs: Folder, digest: str, *, sync: bool) -> bool:
     with FileIO(blobs.open(digest, TO_SYNC)) as blob:
         if sync:
-            # The writer of the blob may not have synced it.
+            # The process that wrote the blob may not have synced it.
             os.fsync(blob.fileno())
         return hashlib.file_digest(blob, "sha256").hexdigest() == digest
 
@@ -401,7 +405,7 @@ def _intent_content(digest: str, name: str) -> bytes:
 def _copy_blob(folders: StoreFolders, digest: str, name: str) -> bool:
     """Copy and sync a blob under a temporary name, then rename the copy. Return ``False`` if the name is taken."""
     with suppress(FileNotFoundError):
-        # Without an error there is a file of this name.
+        # If this raises no error, a file of this name exists.
         folders.root.stat(name)
         return False
 
@@ -425,7 +429,7 @@ def _write_copy(folders: StoreFolders, digest: str, copy_name: str) -> None:
         try:
             while piece := os.read(source, PIECE):
                 write_all(target, memoryview(piece))
-            # Equal times mark an untouched copy, as opposed to a user's file.
+            # Equal times distinguish an untouched copy from a user's file.
             times = os.fstat(source)
             os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
             os.fsync(target)
@@ -446,16 +450,16 @@ def _is_same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
         return False
     if os.path.samestat(status, blob):
         return True
-    # A copy has one link. Times are coarse (some milliseconds), so links to other content may have the same time.
+    # A copy has one link. Links to other content may have the same time, because times are coarse (milliseconds).
     return status.st_nlink == 1 and (status.st_size, status.st_mtime_ns) == (blob.st_size, blob.st_mtime_ns)
 
 
 def _remove_content(folders: StoreFolders, metadata: Metadata, known_ids: Collection[str]) -> None:
-    """Remove content and its names, but no user's file. ``known_ids`` are the other ids under its lock."""
+    """Remove content and its names, but no file of a user. ``known_ids`` are the other ids under its lock."""
     digest = metadata.sha256
     names = [name.name for name in metadata.names if is_name_of(folders, name.name, digest)]
     were_removed = [_discard_name(folders, name, digest) for name in names]
-    # A sweep recognises a copy that stays by its content.
+    # Keep the content while a name of it stays: by the content, a sweep recognises a copy.
     if all(were_removed) and not _is_shared(folders, metadata, known_ids):
         folders.blobs.discard(digest)
         folders.quarantine.discard(digest)

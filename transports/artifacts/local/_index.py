@@ -58,15 +58,15 @@ _CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
 class Limits:
     """Times of the index in seconds, and the number of artifacts from which a whole folder is read at once."""
 
-    #: For another process that writes.
+    #: Wait for another process that writes.
     wait: float = 2.0
-    #: In which the index is not used after an error.
+    #: Time in which the index is not used after an error.
     pause: float = 30.0
-    #: Between two comparisons with the files, for answers that need not be exact.
+    #: Time between two comparisons with the files, for answers that need not be exact.
     interval: float = 60.0
-    #: More than the time resolution of any file system.
+    #: Time that is longer than the time resolution of any file system.
     settled: float = 2.5
-    #: Up to this number of artifacts, looking names up one by one is faster.
+    #: Number of artifacts up to which it is faster to look names up one by one.
     few: int = 1000
 
 
@@ -156,8 +156,8 @@ class Index:
         self._users = 0
         #: True if a change could not be written to the index.
         self.incomplete = False
-        # Ids whose rows could not be changed. A new file of such an id may get the inode of an old one, which is free
-        # again, and its row would look valid: it is removed as soon as the index can be written.
+        # Ids whose rows could not be changed. A new file of such an id may get the inode of the old file, which is free
+        # again: then the old row would look valid. So it is removed as soon as the index can be written.
         self._outdated: set[str] = set()
 
     @contextmanager
@@ -201,8 +201,8 @@ class Index:
         return self._query(select)
 
     def mark_complete(self, folder_state: str, change_count: int) -> None:
-        """Nothing is marked unless ``change_count`` is current: another process may have dropped a row since the
-        comparison."""
+        """Mark the rows as complete for a state of the folder. Nothing is marked unless ``change_count`` is current:
+        another process may have dropped a row since the comparison."""
         sql = "UPDATE compared SET folder = ?, count = (SELECT count(*) FROM artifacts) WHERE changes = ?"
         self._query(lambda db: db.execute(sql, (folder_state, change_count)))
 
@@ -235,8 +235,8 @@ class Index:
     def differences(
         self, metadata: Iterable[tuple[Metadata, int]], keys: Collection[str]
     ) -> tuple[list[str], list[str]] | None:
-        """Return the ids whose row differs from the metadata, and the ids that are not among ``keys``. Missing rows and
-        rows of an older file do not count, because those files are read again anyway."""
+        """Return the ids whose row differs from the metadata, and the ids with a row that are not among ``keys``.
+        Missing rows and rows of an older file do not count, because those files are read again anyway."""
 
         def compare(db: sqlite3.Connection) -> tuple[list[str], list[str]]:
             all_rows = db.execute(f"SELECT {_COLUMNS} FROM artifacts")
@@ -273,7 +273,8 @@ class Index:
     def _query(
         self, work: Callable[[sqlite3.Connection], T], *, create: bool = True, changed: Collection[str] = ()
     ) -> T | None:
-        """Return ``None`` if the index cannot be used. ``changed`` are the ids whose rows ``work`` changes."""
+        """Return the result of ``work`` on the index, or ``None`` if the index cannot be used. ``changed`` are the ids
+        whose rows ``work`` changes."""
         with self._lock:
             if time.monotonic() < self._paused_until:
                 self._record_missed(changed)
@@ -309,7 +310,7 @@ class Index:
                 self._delete_outdated(db)
             return work(db)
         except sqlite3.OperationalError:
-            # The index is not damaged, but busy or not accessible.
+            # The index is busy or not accessible, but not damaged.
             raise
         except sqlite3.DatabaseError as error:
             logger.warning("the index of %s is damaged (%s) and is replaced", self._tree.root, error)
@@ -318,7 +319,7 @@ class Index:
             return work(self._open_index(create=True))
 
     def _open_index(self, create: bool) -> sqlite3.Connection:
-        """Open the file if it is closed or was replaced. Without ``create``, a missing one raises
+        """Open the file if it is closed or was replaced. Without ``create``, a missing file raises
         :class:`FileNotFoundError`."""
         path = self._tree.root / ".abp" / _DATABASE_FILE
         if self._db and self._is_still_the_file(path):
@@ -354,7 +355,7 @@ class Index:
                 try:
                     mode = folder.stat(name).st_mode
                 except FileNotFoundError:
-                    # Not asked whether it exists before: SQLite removes its log when another process ends.
+                    # This may happen at any time: SQLite removes its log when another process ends.
                     continue
                 if not stat.S_ISREG(mode):
                     raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
@@ -387,12 +388,12 @@ def _prepare_database(db: sqlite3.Connection) -> None:
     if version != _VERSION:
         db.execute("PRAGMA journal_mode=WAL").fetchone()
         old_tables = "DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared;" if version else ""
-        # In one transaction, so that no process sees half of the schema.
+        # Use one transaction, so that no process sees half of the schema.
         db.executescript(f"BEGIN IMMEDIATE; {old_tables} {_SCHEMA} COMMIT")
 
-    # 16 MiB: a negative number is in KiB.
+    # A negative size of the cache is in KiB: this is 16 MiB.
     db.executescript("PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384")
-    # Checkpoints wait for the disk, so there is one for each 10,000 pages, which are 40 MB.
+    # Checkpoints wait for the disk, so make one for each 10,000 pages (40 MB).
     db.execute("PRAGMA wal_autocheckpoint=10000")
 
 
@@ -405,13 +406,13 @@ def _delete_rows(db: sqlite3.Connection, keys: Iterable[str]) -> None:
 def _only_row(cursor: sqlite3.Cursor) -> tuple[int, ...]:
     row: tuple[int, ...] | None = cursor.fetchone()
     if row is None:
-        # With this error, the index is replaced.
+        # This error makes the caller replace the index.
         raise sqlite3.DatabaseError("a row is missing")
     return row
 
 
 def _close_connection(db: sqlite3.Connection, process: int) -> None:
-    """Close a connection. A forked process must not touch its parent's, so it keeps the object for ever."""
+    """Close a connection. A forked process must not touch the connection of its parent, so it keeps the object."""
     if process == os.getpid():
         db.close()
     else:
@@ -425,7 +426,9 @@ _inherited: list[sqlite3.Connection] = []
 
 
 def read_metadata(meta: Folder, key: str) -> tuple[Metadata, int]:
-    """Return the inode of the file, too. Raises :class:`FileNotFoundError`, or :class:`ValueError` for damage."""
+    """Return the metadata of an id and the inode of its file.
+
+    Raises :class:`FileNotFoundError`, or :class:`ValueError` for a damaged file."""
     try:
         fd = meta.open(f"{key}.json")
     except OSError as error:
@@ -454,22 +457,24 @@ class Catalog:
         self._tree = tree
         self.index = index
         #: Time at which the index was compared with the metadata (monotonic).
-        self._compared = -LIMITS.interval
+        self._compared_at = -LIMITS.interval
 
     def load(self, key: str) -> Metadata:
-        """Raises :class:`FileNotFoundError`, or :class:`ValueError` for a damaged file."""
+        """Read the metadata of an id. Raises :class:`FileNotFoundError`, or :class:`ValueError` for a damaged file."""
         with self._tree.folder(".abp", "meta") as meta:
-            return read_metadata(meta, key)[0]
+            metadata, _ = read_metadata(meta, key)
+            return metadata
 
     def keys(self) -> dict[str, int]:
         """Return the ids of all metadata files, readable or not, and the inode of each."""
-        return self._list_files()[1]
+        _, inodes = self._list_files()
+        return inodes
 
     def _list_files(self) -> tuple[str | None, dict[str, int]]:
         """Return the mark of the metadata folder (``None`` if it changed within seconds), and :meth:`keys`."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                # The times are read before the names: a later change must not look compared.
+                # Read the times before the names: a later change must not look as if it had been compared.
                 times = meta.times()
                 mark = None
                 if times and time.time_ns() - times.st_ctime_ns > LIMITS.settled * 1e9:
@@ -480,7 +485,7 @@ class Catalog:
             return None, {}
 
     def without_file(self, keys: Collection[str]) -> list[str]:
-        """Other processes may have stored some since the files were listed."""
+        """Return the ``keys`` without a metadata file. Other processes may store some after the files were listed."""
         if not keys:
             return []
         with self._tree.folder(".abp", "meta") as meta:
@@ -544,8 +549,8 @@ class Catalog:
         return {key: status.st_ino for key, status in files if status}
 
     def _unchanged_rows(self, scope: Scope) -> list[IndexRow] | None:
-        """Return ``None`` if anything was stored or removed since the index was compared with the metadata. Without
-        this, the list of one of 200 sessions of a store with 10,000 artifacts takes 18 ms instead of 5."""
+        """Return the rows of the index, or ``None`` if anything was stored or removed since it was compared with the
+        metadata. With this, the list of one of 200 sessions of a store with 10,000 artifacts takes 5 ms, not 18."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()
@@ -571,7 +576,7 @@ class Catalog:
 
     def entries(self, scope: Scope) -> list[Entry]:
         """Return the entries of ``scope``, the input of a retention. They may be a minute old."""
-        is_current = not self.index.incomplete and time.monotonic() - self._compared < LIMITS.interval
+        is_current = not self.index.incomplete and time.monotonic() - self._compared_at < LIMITS.interval
         if is_current or self._sync_index(self.keys(), None):
             entries = self.index.entries(scope)
             if entries is not None:
@@ -583,7 +588,8 @@ class Catalog:
         ]
 
     def _sync_index(self, keys: dict[str, int], mark: str | None) -> bool:
-        """Return ``False`` if the index cannot be used, or there are no files. ``mark`` is their folder's state."""
+        """Make the index agree with the metadata files; ``mark`` is the state of their folder. Return ``False`` if the
+        index cannot be used, or no file exists."""
         if not keys:
             return False
         state = self.index.inodes()
@@ -598,16 +604,16 @@ class Catalog:
             # Our own changes must not look like those of another process.
             changes += 1
 
-        # In the order of the table.
+        # Sorted, because rows are inserted fastest in the order of the table.
         missing = sorted(key for key, inode in keys.items() if indexed.get(key) != inode)
         rows_written, transactions = self._index_files(missing)
         changes += transactions
 
-        # Without a mark, the next call tries the unreadable files again.
+        # If a file could not be read, set no mark: then the next call tries it again.
         is_complete = rows_written == len(missing)
         if mark is not None and is_complete:
             self.index.mark_complete(mark, changes)
-        self._compared = time.monotonic()
+        self._compared_at = time.monotonic()
         return True
 
     def _index_files(self, keys: Collection[str]) -> tuple[int, int]:
@@ -619,7 +625,7 @@ class Catalog:
         # Other writers wait for a transaction, so it has a limited number of rows.
         batch_size = 5000
         while True:
-            # Collections in between take a tenth of the time, and find no garbage.
+            # The garbage collector would take a tenth of the time, and find nothing.
             with without_collection():
                 batch = list(islice(unread, batch_size))
                 if not batch:

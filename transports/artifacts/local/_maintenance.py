@@ -20,8 +20,9 @@ from ._tree import Folder, StoreFolders, Tree
 
 logger = logging.getLogger("transports.artifacts")
 
-#: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
-_INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
+#: Name of an intent file: it begins with the process id of the writer of a readable name, or without an id if the name
+#: was open when it should be removed.
+_INTENT = re.compile(r"\d*-[0-9a-f]+\.name")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 #: A file that a browser writes into ``staging/``.
 _DOWNLOAD = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.crdownload)?")
@@ -38,9 +39,9 @@ class Stray(NamedTuple):
 
 
 class Strays:
-    """A file in the root belongs to the store if it is a hard link to content. A copy, made on a file system without
-    hard links, belongs to the store if a dead writer left an intent file, or if it is the untouched copy of content
-    without metadata. Every other file is the user's."""
+    """The readable names without an artifact. A file in the root belongs to the store if it is a hard link to content.
+    A copy, made on a file system without hard links, belongs to the store if a dead writer left an intent file, or if
+    it is the untouched copy of content without metadata. Every other file is the user's."""
 
     def __init__(self, tree: Tree, catalog: Catalog) -> None:
         self._tree = tree
@@ -53,7 +54,7 @@ class Strays:
             known_names.update(name.name for name in metadata.names)
             used_digests.add(metadata.sha256)
 
-        # Several writers may have intended a name that one of them made.
+        # By their names, since several writers may have intended a name that one of them made.
         intended = {
             stray.name: stray
             for stray in self._list_by_intent()
@@ -75,8 +76,7 @@ class Strays:
                 if digest not in used and status.st_nlink == 1:
                     copies[status.st_size, status.st_mtime_ns] = digest
         if not links:
-            # There may also be no store yet.
-            return []
+            return []  # perhaps no store exists yet
 
         strays = []
         with self._tree.folder() as root:
@@ -133,8 +133,7 @@ class Strays:
 
 def _read_intent(staging: Folder, intent: str) -> tuple[str, str]:
     """Return the hash and the readable name in an intent file. They were not verified."""
-    # A hash and a file name are shorter.
-    max_bytes = 1024
+    max_bytes = 1024  # more than a hash and a file name have
     with os.fdopen(staging.open(intent), "rb") as file:
         text = file.read(max_bytes).decode(errors="replace")
     digest, _, name = text.partition("\n")
@@ -142,6 +141,7 @@ def _read_intent(staging: Folder, intent: str) -> tuple[str, str]:
 
 
 def _is_stray(stray: Stray, folders: StoreFolders) -> bool:
+    """Return whether a name still exists, belongs to the store and has no artifact."""
     for key in keys_of(folders, stray.digest):
         try:
             metadata, _ = read_metadata(folders.meta, key)
@@ -202,11 +202,11 @@ class Maintenance:
     def sweep(self, *, dry_run: bool) -> list[Removal]:
         """Remove what writers left behind after an hour, and quarantined content after a day."""
         removals = self._sweep_staged(dry_run=dry_run)
-        # Orphans are listed first, because removing a name changes the time of its content.
+        # List orphans first, because removing a name changes the time of its content.
         orphans = self._list_orphans()
         remaining_names = self._sweep_names(removals, dry_run=dry_run)
 
-        # A copy that remains is recognised by its content.
+        # Keep the content of names that remain: by it, the next sweep recognises a copy.
         needed_digests = {stray.digest for stray in remaining_names}
         for orphan in orphans:
             is_removable = orphan.age > MAX_WRITING and orphan.digest not in needed_digests
@@ -237,9 +237,9 @@ class Maintenance:
         removals = []
         for folder, name, status in _list_files(self._tree, "staging"):
             # :mod:`transports.playwright._content` puts slices of a file beside it.
-            match = re.fullmatch(r"(\d+)-[0-9a-f]+(?:\.slice\d)?", name)
+            match = re.fullmatch(r"(?P<pid>\d+)-[0-9a-f]+(?:\.slice\d)?", name)
             if match is not None:
-                is_left = is_left_behind(int(match[1]), status.st_mtime)
+                is_left = is_left_behind(int(match["pid"]), status.st_mtime)
             else:
                 # A browser that was killed leaves its download.
                 is_left = bool(_DOWNLOAD.fullmatch(name)) and time.time() - status.st_mtime > MAX_WRITING
@@ -285,15 +285,15 @@ class Maintenance:
     def _repair_index(self, readable: Sequence[tuple[Metadata, int]], keys: Collection[str]) -> list[Problem]:
         index = self._catalog.index
         wrong, unknown = index.differences(readable, keys) or ([], [])
-        # A row without a file is no problem: another process may delete the artifact at this moment. Even an empty list
-        # makes the next list compare all rows.
+        # A row without a file is no problem: another process may delete the artifact at this moment. Call forget() even
+        # with an empty list: it makes the next list() compare all rows.
         index.forget([*wrong, *self._catalog.without_file(unknown)])
         if wrong:
             index.put([(metadata, inode) for metadata, inode in readable if metadata.id in set(wrong)])
         return [Problem("index", key, "the index differed from the metadata; it is repaired") for key in wrong]
 
     def _is_unreadable(self, key: str) -> bool:
-        """Return whether metadata cannot be read now. It may have been missing for a moment only, or be deleted."""
+        """Return whether metadata cannot be read now. A file that was missing for a moment, or was deleted, can."""
         try:
             self._catalog.load(key)
         except FileNotFoundError:

@@ -35,7 +35,7 @@ logger = logging.getLogger("transports.artifacts")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Seconds, longer than the time resolution of a file system.
+#: Time in seconds that is longer than the time resolution of a file system.
 _TIME_RESOLUTION = 0.1
 
 
@@ -72,7 +72,7 @@ class LocalStaged(StagedFile):
         self._store._maintenance.sweep_once()
 
     async def _append_chunk(self, chunk: memoryview) -> None:
-        max_small = 128 << 10  # bytes, whose hashing is faster than the hand-over to a thread
+        max_small = 128 << 10  # bytes that are hashed faster than they are handed over to a thread
         if len(chunk) > max_small:
             await self._store._use_disk("write a file", self._write_now, chunk)
             return
@@ -90,7 +90,7 @@ class LocalStaged(StagedFile):
     def _write_collected(self, staging: Folder, *more: memoryview) -> None:
         collected, self._collected = self._collected, bytearray()
         if self._file is None or self._file.closed:
-            self._file = self._open_own_file(staging)
+            self._file = self._open_staged_file(staging)
             self._store._maintenance.sweep_once()
 
         chunks = (memoryview(collected), *more)
@@ -98,7 +98,7 @@ class LocalStaged(StagedFile):
         for chunk in chunks:
             write_all(self._file.fileno(), chunk)
 
-    def _open_own_file(self, staging: Folder) -> FileIO:
+    def _open_staged_file(self, staging: Folder) -> FileIO:
         """Open the staged file: a new one, or the one that a failed commit closed."""
         if not self._is_created:
             file = FileIO(staging.create(self._name), "r+")
@@ -159,7 +159,7 @@ class LocalStaged(StagedFile):
         store = self._store
         with store._tree.folders() as folders:
             if self._collected or self._file is None or self._file.closed:
-                # Unusable until everything is written: half of it must never be committed.
+                # Until everything is written, the file is unusable: half of it must never be committed.
                 self._usable = False
                 self._write_collected(folders.staging)
                 self._usable = True
@@ -169,7 +169,7 @@ class LocalStaged(StagedFile):
 
             self._published = description.size, description.sha256
             metadata = store._blobs.publish(folders, self._name, self._file, description, store.scope)
-        # Set in the thread, because the caller may be cancelled meanwhile.
+        # Set this in the thread, because the caller may be cancelled meanwhile.
         self._committed = True
         return metadata.ref(store.root / metadata.names[-1].name)
 
@@ -195,7 +195,7 @@ class LocalStaged(StagedFile):
             return
 
     async def aclose(self) -> None:
-        """Errors of the disk are logged. A cancellation is delayed until the file is removed."""
+        """Remove uncommitted content. Errors of the disk are logged. A cancellation is delayed until it is removed."""
         if self._committed:
             self._stop_following()
             return
@@ -207,15 +207,16 @@ class LocalStaged(StagedFile):
 
 
 def default_root() -> Path:
-    """Return the usual folder. All users share the temp folder, so the user's name is added if another one has it."""
+    """Return the default folder. All users share the temp folder, so if another user has this folder, the name of the
+    user is added."""
     root = _documented_root()
     owner = foreign_owner(root)
     if owner is None:
         return root
     user = re.sub(r"[^A-Za-z0-9._-]+", "-", user_name(os.geteuid()))
-    own_root = root.with_name(f"{root.name}-{user}")
-    _warn_of_other_root(root, owner, own_root)
-    return own_root
+    root_of_user = root.with_name(f"{root.name}-{user}")
+    _warn_of_other_root(root, owner, root_of_user)
+    return root_of_user
 
 
 def _documented_root() -> Path:
@@ -223,9 +224,9 @@ def _documented_root() -> Path:
 
 
 @lru_cache(maxsize=8)
-def _warn_of_other_root(root: Path, owner: str, own_root: Path) -> None:
-    # Once for each folder: the cache sees to that.
-    logger.warning("%s belongs to %s; files go to %s (ABP_OUTPUT_DIR names another folder)", root, owner, own_root)
+def _warn_of_other_root(root: Path, owner: str, used_root: Path) -> None:
+    """Log once for each folder, due to the cache, that another folder is used."""
+    logger.warning("%s belongs to %s; files go to %s (ABP_OUTPUT_DIR names another folder)", root, owner, used_root)
 
 
 class LocalStore(ArtifactStore):
@@ -303,7 +304,7 @@ class LocalStore(ArtifactStore):
         if not self._min_free:
             return
         total, _, free = shutil.disk_usage(self.root)
-        # Some file systems report 0 for both.
+        # Some file systems report 0 for both sizes.
         if total and free - more < self._min_free:
             raise StoreFull(
                 f"cannot store more in {self.root}: {free:,} bytes of the disk are free, and {self._min_free:,} are "
@@ -347,9 +348,10 @@ class LocalStore(ArtifactStore):
             return 0
         if times is None:
             return None
-        # A second change within the resolution of the folder's time would not be seen, so no two tokens are equal then.
+        # A second change within the resolution of the folder's time does not show, so make a unique token then.
         changed_just_now = time.time() - times.st_mtime < _TIME_RESOLUTION
-        return (times.st_ino, times.st_mtime_ns, time.monotonic_ns() if changed_just_now else 0)
+        unique_number = time.monotonic_ns() if changed_just_now else 0
+        return (times.st_ino, times.st_mtime_ns, unique_number)
 
     async def _record_use(self, artifact_id: str) -> None:
         await in_thread(self._catalog.index.touch, artifact_id)
@@ -379,7 +381,7 @@ class LocalStore(ArtifactStore):
         finally:
             os.close(fd)
 
-        # Windows cannot rename an open file.
+        # The file is closed now: Windows cannot rename an open file, as quarantine() does.
         is_intact = has_size and position == end
         reads_whole = end - start == ref.size_bytes
         if is_intact and reads_whole:

@@ -33,7 +33,8 @@ class Folder:
     __slots__ = ("fd",)
 
     def __init__(self, path: str, parent: Self | None = None) -> None:
-        """``path`` is a name in ``parent``, if there is one. A symlink raises ``ELOOP`` or ``ENOTDIR``."""
+        """Open a folder: ``path`` is a name in ``parent``, or a path without it. A symlink raises ``ELOOP`` or
+        ``ENOTDIR``."""
         self.fd: int = os.open(path, _FOLDER_FLAGS, dir_fd=None if parent is None else parent.fd)
 
     @staticmethod
@@ -69,7 +70,7 @@ class Folder:
     discard = unlink
 
     def link(self, name: str, target: Self, new: str) -> None:
-        """Raises :class:`FileExistsError`, or an error of :data:`~._blobs.NO_LINKS`."""
+        """Make a hard link to a file. Raises :class:`FileExistsError`, or an error of :data:`~._blobs.NO_LINKS`."""
         os.link(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd, follow_symlinks=False)
 
     def move(self, name: str, target: Self, new: str) -> None:
@@ -83,7 +84,7 @@ class Folder:
         return os.scandir(self.fd)
 
     def sync(self) -> None:
-        """Sync the names in the folder. SMB, FUSE and other file systems refuse that, which is ignored."""
+        """Sync the names in the folder. SMB, FUSE and other file systems refuse that; their error is ignored."""
         try:
             os.fsync(self.fd)
         except OSError as error:
@@ -91,10 +92,11 @@ class Folder:
                 raise
 
     def times(self) -> os.stat_result | None:
-        """Return a status whose times change with every change of the names; ``None`` if there are no such times."""
+        """Return a status whose times change with every change of the names; ``None`` if the system has none."""
         return os.fstat(self.fd)
 
     def owner(self) -> int | None:
+        """Return the id of the user who owns the folder; ``None`` if that is this user."""
         uid = os.fstat(self.fd).st_uid
         return None if uid == os.geteuid() else uid
 
@@ -104,6 +106,7 @@ class Folder:
         return status.st_ctime
 
     def file_status(self, name: str) -> os.stat_result | None:
+        """Return the status of a regular file; ``None`` if it is missing, or something else."""
         try:
             status = self.stat(name)
         except FileNotFoundError:
@@ -174,7 +177,7 @@ class PortableFolder(Folder):
     def move(self, name: str, target: Self, new: str) -> None:
         new_path = target._path_of(new)
         retry_while_in_use(lambda: os.replace(self._path_of(name), new_path))  # noqa: PTH105
-        # An error leaves the file moved: the time is only a hint for :meth:`change_time`.
+        # Ignore an error: the file is moved, and the time is only a hint for :meth:`change_time`.
         with suppress(OSError):
             os.utime(new_path, ns=(time.time_ns(), os.lstat(new_path).st_mtime_ns))
 
@@ -214,6 +217,8 @@ _folder_class: type[Folder] = Folder if Folder.is_supported() else PortableFolde
 
 
 class StoreFolders(NamedTuple):
+    """The open folders of a store: its root, and those in ``.abp`` by their names."""
+
     root: Folder
     staging: Folder
     blobs: Folder
@@ -254,9 +259,10 @@ class Tree:
         # Contents whose digests begin alike share a lock file.
         fd = folders.locks.open(digest[:2], os.O_RDWR | os.O_CREAT)
         try:
-            # A commit, which reads one blob at most, holds its lock far shorter. A stopped process holds it for ever.
-            deadline = time.monotonic() + 60
-            pause = 0.0005
+            # A commit, which reads one blob at most, holds its lock far shorter; a stopped process holds it for ever.
+            patience = 60
+            deadline = time.monotonic() + patience
+            pause, longest_pause = 0.0005, 0.02
             while not try_lock(fd):
                 if time.monotonic() > deadline:
                     raise StoreError(
@@ -265,7 +271,7 @@ class Tree:
                         retryable=True,
                     )
                 time.sleep(pause)
-                pause = min(pause * 1.5, 0.02)
+                pause = min(pause * 1.5, longest_pause)
             yield fd
         finally:
             # The lock is freed even after an error.
@@ -278,7 +284,7 @@ class Tree:
             yield folders
 
     def _open(self, opened: ExitStack, parts: tuple[str, ...], parent: Folder | None, *, create: bool) -> Folder:
-        """Open the folder at ``parts`` in its ``parent``, or the root, without a parent. ``opened`` closes it."""
+        """Open the folder at ``parts`` in its ``parent``, or the root if that is ``None``. ``opened`` closes it."""
         path = str(self.root) if parent is None else parts[-1]
         try:
             try:
@@ -303,7 +309,7 @@ class Tree:
         return folder
 
     def _make_folder(self, path: str, parent: Folder | None) -> None:
-        # Another process may be faster.
+        # Another process may make the folder at the same time.
         with suppress(FileExistsError):
             if parent is None:
                 self.root.parent.mkdir(parents=True, exist_ok=True)

@@ -43,11 +43,11 @@ _UNINDEXED = "unindexed/"
 class Limits:
     """Times of an index in seconds, and the size of its pages."""
 
-    #: Between two searches for changes that the index lacks; also the age of a change that is looked up.
+    #: Time between two searches for changes that the index lacks; also the age of a change that is looked up.
     interval: float = 60.0
-    #: After which the writer of an announced change is certain to have ended.
+    #: Time after which the writer of an announced change has ended for certain.
     given_up: float = 900.0
-    #: Artifacts of a full listing that are read at once.
+    #: Number of artifacts that are read at once for a full listing.
     page: int = 5000
 
 
@@ -93,13 +93,13 @@ class Bucket:
         options: dict[str, object] = {}
         if url.lower().startswith(("s3:", "s3a:")):
             _require_usable_variables()
-            # The library reads its variable only if it gets no options.
+            # With options, the library does not read AWS_ALLOW_HTTP itself.
             options["allow_http"] = _http_is_allowed()
         self._obstore, open_url = _import_obstore()
         self._errors = self._obstore.exceptions
         self.url = url
         self._timeout = timeout
-        # No retry starts after half of the time, and an attempt takes at most half: together `timeout`.
+        # No retry starts after half of `timeout`, and an attempt takes at most the other half.
         half = timedelta(seconds=timeout / 2)
         retries = {"retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
         options["connect_timeout"] = half
@@ -115,8 +115,9 @@ class Bucket:
     async def put(self, key: str, data: bytes | Path, mime_type: str) -> str:
         """Upload an object, whole or not at all, and return its ETag ("" if the server has none)."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
-        # S3 accepts parts of 5 MiB and more, and 10,000 of them.
-        part_size = max(5 << 20, size // 9000 + 1)
+        # S3 accepts parts of 5 MiB and more, at most 10,000.
+        min_part_size, max_parts = 5 << 20, 9000
+        part_size = max(min_part_size, size // max_parts + 1)
         concurrency = 4
         request = self._obstore.put_async(
             self._store,
@@ -126,7 +127,7 @@ class Bucket:
             chunk_size=part_size,
             max_concurrency=concurrency,
         )
-        # The library limits the time of each part. This is the limit of all parts, some at a time.
+        # The library limits the time of each part. Allow that time for each round of parts that are sent together.
         rounds = 1 + size // (part_size * concurrency)
         answer = await self._run_request(request, f"store {key}", self._timeout * rounds)
         return answer["e_tag"] or ""
@@ -176,14 +177,15 @@ class Bucket:
         await self._run_request(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
     async def _run_request(self, request: Awaitable[T], action: str, seconds: float) -> T:
-        """Map errors without quoting the library: a server's answer may contain the signed request."""
+        """Await a request, and raise our errors for its errors. They do not quote the library: a server's answer may
+        contain the signed request."""
         try:
             async with asyncio.timeout(seconds):
                 return await request
         except StopAsyncIteration:
             raise
         except Exception as error:
-            # The library raises its panics, too, as an exception without a name.
+            # Catch every exception: the library raises its panics as one without a name.
             reason = _failure_reason(error)
             if isinstance(error, FileNotFoundError) and reason != "NoSuchBucket":
                 raise
@@ -256,7 +258,7 @@ def _require_usable_variables() -> None:
         if not value.isprintable() or value != value.strip():
             raise UsageError(f"{name} has a space or a line end that is not part of it; remove it")
 
-    # The library reads no other variable if the first is set, even to nothing.
+    # If the first variable is set, even to nothing, the library reads no other.
     first, *others = _ENDPOINT_VARIABLES
     names = [first] if first in os.environ else others
     for name in names:
@@ -271,6 +273,7 @@ def _is_http_address(text: str) -> bool:
 
 
 def _http_is_allowed() -> bool:
+    """Return whether the endpoint may be reached by plain HTTP. Refuse an endpoint that must not be, but is."""
     variable = next((name for name in _ENDPOINT_VARIABLES if os.environ.get(name)), "")
     endpoint = os.environ.get(variable, "")
     if is_loopback(urlsplit(endpoint).hostname):
@@ -365,7 +368,8 @@ class Catalog:
     # --- all artifacts ------------------------------------------------------------------------------------------------
 
     async def all_metadata(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
-        """Return the oldest first. Ids of unreadable metadata are added to ``unreadable``."""
+        """Return the metadata that ``scope`` covers, the oldest first. Add ids of unreadable metadata to
+        ``unreadable``."""
         visible: list[Metadata] = []
         async for page in self._list_pages():
             # An object is read again only if its ETag has changed.
@@ -383,7 +387,7 @@ class Catalog:
         return sorted(visible, key=age_key)
 
     def _is_current(self, key: str, e_tag: str) -> bool:
-        """Return whether the remembered metadata has this ETag. Some servers have none."""
+        """Return whether the remembered metadata has this ETag. Servers without ETags send an empty text."""
         record = self._metadata.get(key)
         return record is not None and e_tag != "" and record.e_tag == e_tag
 
@@ -428,8 +432,9 @@ class Catalog:
         yield page
 
     async def _read_all(self, keys: Iterable[str], unreadable: list[str] | None = None) -> list[Indexed]:
-        """Read metadata objects, sixteen at a time. Ids of unreadable ones are added to ``unreadable``."""
-        slots = asyncio.Semaphore(16)
+        """Read metadata objects, some at a time. Ids of unreadable objects are added to ``unreadable``."""
+        max_at_once = 16
+        slots = asyncio.Semaphore(max_at_once)
 
         async def read_if_valid(key: str) -> Indexed | None:
             async with slots:
@@ -498,7 +503,7 @@ class IndexedCatalog(Catalog):
         try:
             return await work
         except StoreUnavailable as error:
-            # This is logged once, not with every artifact.
+            # Log this once, not with every artifact.
             if not self._missed:
                 logger.warning("%s. Artifacts are still stored, and are listed once it is back", error.message)
             self._missed.add(key)
@@ -568,8 +573,8 @@ class IndexedCatalog(Catalog):
     async def _correct_rows(
         self, keys: Sequence[str], *, even_if_equal: bool = False, unreadable: list[str] | None = None
     ) -> list[str]:
-        """Correct the rows whose ETags differ from those of their objects, or all ``even_if_equal``. Returns the ids
-        without an object. Ids whose object cannot be read are added to ``unreadable``."""
+        """Correct the rows whose ETags differ from those of their objects, or all of them ``even_if_equal``. Return the
+        ids without an object. Ids whose object cannot be read are added to ``unreadable``."""
         gone: list[str] = []
         for start in range(0, len(keys), LIMITS.page):
             part = keys[start : start + LIMITS.page]
@@ -590,7 +595,8 @@ class IndexedCatalog(Catalog):
 
     async def _query_index(self, query: Callable[[], Awaitable[T]]) -> T:
         """Bring the index up to date and answer a query from it. An index that was lost meanwhile is rebuilt."""
-        for _ in range(3):
+        max_attempts = 3
+        for _ in range(max_attempts):
             await self._catch_up()
             try:
                 return await query()
@@ -603,7 +609,7 @@ class IndexedCatalog(Catalog):
         if not self._is_due():
             return
         async with self._catching_up:
-            # Another task may have done it while this one waited.
+            # Another task may have done this while this one waited.
             if not self._is_due():
                 return
 

@@ -52,13 +52,15 @@ _ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp
 
 
 class Indexed(NamedTuple):
+    """The metadata of an artifact, and the ETag of its object ("" if the server has none)."""
+
     metadata: Metadata
     e_tag: str
 
 
 def table_statements(text: str) -> tuple[str, ...]:
-    """``text`` is the database's type for text compared by its bytes. The last two statements create
-    ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``."""
+    """Return the statements that create the tables. ``text`` is the database's type for text that is compared by its
+    bytes. The last two statements create ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``."""
     artifacts = f"""CREATE TABLE IF NOT EXISTS abp_artifacts_1 (
     store INTEGER NOT NULL, id {text} NOT NULL, e_tag TEXT NOT NULL, metadata TEXT NOT NULL, size BIGINT NOT NULL,
     mime {text} NOT NULL, created {text} NOT NULL, stored DOUBLE PRECISION NOT NULL, used DOUBLE PRECISION NOT NULL,
@@ -98,7 +100,7 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
     app = metadata.source.get("app")
     if not isinstance(app, str):
         app = ""
-    # On one line, without spaces.
+    # A negative indent makes one line without spaces.
     document = msgspec.json.format(metadata.encode(), indent=-1).decode()
     return (
         metadata.id,
@@ -108,7 +110,7 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
         indexed_text(metadata.mime_type),
         indexed_text(created),
         metadata.stored,
-        # The time of its last use: when it was stored.
+        # The time of the last use is at first that of the storing.
         metadata.stored,
         indexed_text(capability),
         indexed_text(app),
@@ -121,7 +123,8 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
 
 def indexed_text(text: str) -> str:
     """Return text without NUL, short enough for an entry of a PostgreSQL index, which has 2.7 KB at most."""
-    return (without_nul(text) or "")[:200]
+    max_chars = 200
+    return (without_nul(text) or "")[:max_chars]
 
 
 def metadata_of(text: Value, key: Value) -> Metadata | None:
@@ -136,7 +139,8 @@ def metadata_of(text: Value, key: Value) -> Metadata | None:
 
 
 def query_condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
-    """Return the SQL condition for artifacts of ``scope`` that match ``query``, to follow another, and its values."""
+    """Return an SQL condition for artifacts of ``scope`` that match ``query``, and its values. It follows another
+    condition."""
     text, scope_values = scope_condition(scope)
     values: list[Value] = [*scope_values]
     since, until = query.times
@@ -178,7 +182,7 @@ class StoreIndex:
     the same error without trying the database."""
 
     def __init__(self, database: Connection, url: str) -> None:
-        """``url`` is the store's, without the index; it is the key of the store in the database."""
+        """``url`` is the URL of the store without its index: the key of the store in the database."""
         self._url = url
         self._database = database
         self._announcement = (
@@ -208,8 +212,8 @@ class StoreIndex:
         return number
 
     async def put(self, indexed: Indexed, announced: int) -> None:
-        """The change with the number ``announced`` (0: none) is settled, too. If another writer announced a change
-        after that one, the order of the two writes is unknown: the artifact stays announced."""
+        """Add or replace a row, and settle the change with the number ``announced`` (0: none). If another writer
+        announced a change after that, the order of the two writes is unknown: the artifact stays announced."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute(f"{_INSERT} UPDATE SET {_SET}", (store, *row_of(indexed)))
@@ -218,8 +222,8 @@ class StoreIndex:
         await self._run(work)
 
     async def remove(self, key: str, announced: int) -> None:
-        """The change is settled as by :meth:`put`. Without a row the artifact stays announced, too: a process that
-        builds the index may have read it before."""
+        """Remove a row, and settle the change as :meth:`put` does. If there was no row, the artifact stays announced: a
+        process that builds the index may have read it before."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ?", (store, key))
@@ -228,7 +232,7 @@ class StoreIndex:
         await self._run(work)
 
     async def apply_differences(self, records: Sequence[Indexed], gone: Iterable[str], e_tags: dict[str, str]) -> None:
-        """Correct rows, but not one whose ETag is no longer that in ``e_tags``: a writer changed it since."""
+        """Correct rows, except those whose ETag differs from ``e_tags`` by now: a writer has changed them since."""
         new = [record for record in records if record.metadata.id not in e_tags]
         changed = [record for record in records if record.metadata.id in e_tags]
         dropped = [key for key in gone if key in e_tags]
@@ -258,7 +262,8 @@ class StoreIndex:
     # --- completeness of the index ------------------------------------------------------------------------------------
 
     async def unsettled_ids(self, seconds: float) -> list[str]:
-        """Return the ids with a change announced at least ``seconds`` ago and not settled: the writer may have died."""
+        """Return the ids with a change that was announced ``seconds`` ago or earlier, but not settled: the writer may
+        have died."""
         sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now_sql} - ?"
         return [str(key) for (key,) in await self._select(sql, seconds)]
 
@@ -267,7 +272,8 @@ class StoreIndex:
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 
     async def state(self) -> tuple[int, bool]:
-        """Return the number, which is new for a recreated index, and whether all metadata was compared with it once."""
+        """Return the number of the index, which is new for a recreated one, and whether it was compared with all
+        metadata once."""
         ((number, built),) = await self._select("SELECT number, built FROM abp_artifact_stores_1 WHERE number = ?")
         return cast(int, number), built is not None
 
@@ -345,7 +351,7 @@ class StoreIndex:
         return await self._run(work, write=False, built=True)
 
     def _settle(self, cursor: Cursor, store: int, key: str, announced: int) -> None:
-        """Remove an announced change. If another writer has announced one since, the artifact stays announced."""
+        """Remove an announced change. If another writer has announced a change since, the artifact stays announced."""
         delete = "DELETE FROM abp_artifact_changes_2 WHERE store = ? AND id = ? AND number = ?"
         cursor.execute(delete, (store, key, announced))
         if announced and not cursor.rowcount:
@@ -362,9 +368,9 @@ class StoreIndex:
     # --- the tables ---------------------------------------------------------------------------------------------------
 
     async def _run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
-        """Run ``work`` with the number of this store. With ``built``, raises :class:`NotBuilt` before the first
-        comparison."""
-        # One at a time: callers that wait must not try a database that is down, too.
+        """Run ``work`` with the number of this store. With ``built``, raise :class:`NotBuilt` if the index was not
+        compared with all metadata yet."""
+        # Run one at a time, so that callers which wait do not try a database that is down, too.
         async with self._turn:
             if time.monotonic() < self._paused_until:
                 raise StoreUnavailable(self._failure, retryable=True)
@@ -404,7 +410,7 @@ class StoreIndex:
         if not exist:
             for statement in table_statements(self._database.sorted_text_type):
                 cursor.execute(statement)
-            # The rows may have been lost alone.
+            # If only some tables were lost, the numbers of stores may still exist.
             cursor.execute("DELETE FROM abp_artifact_stores_1")
 
         cursor.execute("SELECT 1 FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
@@ -425,7 +431,7 @@ class StoreIndex:
         return bool(cursor.fetchall())
 
     def _run_with_store_number(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
-        """Read the number each time, because recreated tables have other numbers."""
+        """Run ``work`` with the number of this store, which is read each time: recreated tables have other numbers."""
         cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         rows = cursor.fetchall()
         if not rows:
@@ -460,7 +466,7 @@ def _entry_of_row(row: tuple[Value, ...]) -> Entry:
 def _groups_over_limit(
     cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]
 ) -> list[Scope]:
-    """``text`` is an SQL condition on the rows, with its ``values``."""
+    """Return the sessions and traces over a limit. ``text`` is an SQL condition on the rows, with its ``values``."""
     if policy.cleanup_strategy == "none":
         return []
 
@@ -486,7 +492,8 @@ def _groups_over_limit(
 
 
 def split_index(url: str) -> tuple[str, str | None]:
-    """Take the URL of the index off: all after ``?index=``, its own query too. It may be percent-encoded as a whole."""
+    """Split a URL into that of the store and that of the index: all after ``?index=``, even its query. The URL of the
+    index may be percent-encoded as a whole."""
     store, mark, index = url.partition("?index=")
     if not mark:
         return store, None

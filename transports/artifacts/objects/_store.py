@@ -60,7 +60,7 @@ class ObjectStaged(SpooledFile):
     async def _publish(self, description: Description) -> ArtifactRef:
         content: bytes | Path = bytes(self._collected)
         if self._file:
-            # Unusable until everything is written: half of it must never be committed.
+            # Until everything is written, the file is unusable: half of it must never be committed.
             self._usable = False
             await in_thread(self._append_collected, self._file)
             self._usable = True
@@ -120,7 +120,7 @@ class ObjectStore(ArtifactStore):
 
     async def publish(self, description: Description, content: bytes | Path, blob: str) -> ArtifactRef:
         digest = description.sha256
-        # Other content may already have the shortest id, if its hash begins with the same digits.
+        # Take the shortest id that is free: the hash of other content may begin with the same digits.
         for key in candidate_ids(description.namespace, digest, self.scope):
             try:
                 old = await self._catalog.load(key)
@@ -184,7 +184,7 @@ class ObjectStore(ArtifactStore):
                     if position < end:
                         raise damaged(ref, "it is too short")
                 except FileNotFoundError:
-                    # The artifact may have been stored again meanwhile. Then the new content follows.
+                    # The artifact may have been stored again meanwhile: go on with the new content.
                     new_blob = await self._find_newer_content(ref, blob)
                     self._reading[new_blob] += 1
                     await self._release_content(blob)
@@ -197,7 +197,8 @@ class ObjectStore(ArtifactStore):
             await self._release_content(blob)
 
     async def _find_newer_content(self, ref: ArtifactRef, missing_blob: str) -> str:
-        """Raises :class:`~transports.errors.Corrupt` if none did, and :func:`not_found` if the artifact is gone."""
+        """Return the key of content that has replaced missing content. Raises :class:`~transports.errors.Corrupt` if
+        nothing did, and :func:`not_found` if the artifact is gone."""
         metadata = await self._catalog.load(ref.id)
         if metadata is None:
             raise not_found(ref.id) from None
@@ -305,7 +306,7 @@ class ObjectStore(ArtifactStore):
         return problems
 
     async def _quarantine(self, key: str, used: Container[str]) -> None:
-        """Move unreadable metadata, and the content that only this may name."""
+        """Move unreadable metadata to quarantine, and the content that no other metadata may name."""
         await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
         blobs = [blob.key async for blob in self._bucket.list("content/")]
         for blob in blobs:
