@@ -31,7 +31,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _run_command(args: list[str], *, final: bool) -> int:
-    """Return the exit status, also after a signal. ``final`` means that the process ends then."""
+    """Run a command and return its exit status, also after a signal. ``final`` means that the process ends after it."""
     try:
         with handle_signals(final=final):
             # A signal waits for the import: an exception there would leave half a module.
@@ -42,7 +42,7 @@ def _run_command(args: list[str], *, final: bool) -> int:
                 raise stop
             return run(args)
     except Stopped as stop:
-        # A server is ended by a signal, which is no error.
+        # For a server, a signal is the normal end and no error.
         if not _expected:
             _report_stop(stop, as_json="--json" in args)
         return stop.status
@@ -67,7 +67,7 @@ _REASONS = {
 _received: int | None = None
 _expected = False
 _drained = False
-#: Handlers of the contexts that last, the innermost last. Each returns whether the signal ends there.
+#: Handlers of the contexts that are open now, the innermost last. Each returns whether it has handled the signal.
 _handlers: list[Callable[[int], bool]] = []
 
 
@@ -81,9 +81,9 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def handle_signals(*, final: bool = False) -> Iterator[None]:
-    """The first signal raises :class:`Stopped`, or calls the callback of :func:`on_signal`. A signal that the parent
-    process set to be ignored (``nohup``, a background job) stays ignored. With ``final`` the process ends after the
-    context: further signals do not interrupt its exit either."""
+    """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls the callback of
+    :func:`on_signal`. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored.
+    ``final`` means that the process ends after the context; then further signals do not interrupt its exit."""
     global _received, _expected, _drained
     _received = None
     _expected = _drained = False

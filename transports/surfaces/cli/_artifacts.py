@@ -61,7 +61,7 @@ def _stored_at(ref: ArtifactRef) -> str:
     try:
         local_time = datetime.fromisoformat(created).astimezone()
     except (ValueError, OverflowError, OSError):
-        # The store of a host may not record it.
+        # The store of a host program may not record this time.
         return ""
     return f"{local_time:%Y-%m-%d %H:%M}"
 
@@ -75,7 +75,7 @@ Id = Annotated[
 
 
 async def find_artifact(store: ArtifactStore, name: str) -> ArtifactRef:
-    """Find the only artifact with an id, the beginning of one, or a file name."""
+    """Return the only artifact whose id, beginning of the id, or file name is ``name``."""
     try:
         return await store.stat(name)
     except ArtifactNotFound as error:
@@ -97,6 +97,7 @@ async def find_artifact(store: ArtifactStore, name: str) -> ArtifactRef:
 
 
 async def _find_similar(store: ArtifactStore, name: str) -> list[ArtifactRef]:
+    """Return the artifacts whose id begins with ``name``, or if none does, those with this file name."""
     if not name:
         return []
     refs = await store.list()
@@ -259,7 +260,8 @@ async def get(
 
 
 async def _print_content(store: ArtifactStore, ref: ArtifactRef, artifact_id: str) -> None:
-    """Print without control sequences, which a terminal would obey. ``artifact_id`` is the name on the command line."""
+    """Print a text to the terminal without control sequences, which the terminal would obey. Refuse other content.
+    ``artifact_id`` is the artifact's name on the command line."""
     is_text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
     if not is_text:
         raise UsageError(
@@ -272,7 +274,7 @@ async def _print_content(store: ArtifactStore, ref: ArtifactRef, artifact_id: st
 
 
 async def _save_content(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
-    """Write the file completely or not at all. A device or a pipe is written to, never replaced."""
+    """Write an artifact to a file, completely or not at all. A device or a pipe is written to, but never replaced."""
     if path.exists() and not path.is_file():
         with path.open("wb") as device:
             async for chunk in store.open(ref.id):
@@ -334,6 +336,7 @@ async def rm(
 async def _find_all(
     store: ArtifactStore, artifact_ids: Sequence[str]
 ) -> tuple[list[ArtifactRef], list[ArtifactNotFound]]:
+    """Return the artifacts with these names, each once, and the errors for names that match none."""
     refs: dict[str, ArtifactRef] = {}
     missing: list[ArtifactNotFound] = []
     for name in artifact_ids:

@@ -83,7 +83,7 @@ class WorkerOptions:
     evidence: EvidenceText = ""
 
     def for_any_process(self, files: Path) -> WorkerOptions:
-        """Make paths absolute, for a process in another folder. ``files`` is the store if ``--store`` is not given."""
+        """Return these options with absolute paths, for a process in another folder. ``files`` is the default store."""
         store = self.store or str(files)
         is_address = self.store is not None and ":" in self.store
         if not is_address:

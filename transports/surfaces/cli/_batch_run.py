@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
-#: Seconds between two notes where there is no bar.
+#: Seconds between two notes on the progress, if no bar is shown.
 _NOTE_INTERVAL = 30.0
 #: Text in place of the rate until a job ends: the first browsers may take half a minute.
 _OPENING = "browsers and apps are starting"
 
 
 class BatchProgress:
-    """Shows a bar, JSON events, or without a terminal a note on stderr now and then. It begins with ``counts``."""
+    """Shows the progress of a run as a bar, as JSON events, or without a terminal as a note on stderr now and then.
+    ``counts`` are the jobs at the beginning."""
 
     def __init__(self, counts: Counts, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -82,6 +83,7 @@ class BatchProgress:
             self._bar.stop()
 
     def settled(self, settlement: Settlement) -> None:
+        """Show the outcome of a job."""
         outcome = settlement.outcome
         retry_delay = settlement.again_after
         if self._as_json:
@@ -114,7 +116,7 @@ class BatchProgress:
         self._show_counts(counts.total - counts.open, counts.failed)
 
     async def keep_updating(self) -> None:
-        """Show the progress also while no job ends, until the task is cancelled."""
+        """Update the display from time to time even if no job ends, until this task is cancelled."""
         while not self._as_json:
             if self._bar is not None:
                 await asyncio.sleep(1.0)
@@ -189,8 +191,8 @@ def _on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: st
 async def _run_jobs(
     ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
-    """Run until done, or until a signal, which lets running jobs end. Return the exit status, and the engine's report
-    on its browsers. ``metrics`` is the HOST:PORT to serve metrics at meanwhile."""
+    """Run the jobs until all are done, or until a signal; then running jobs may still end. Return the exit status, and
+    the engine's report on its browsers. ``metrics`` is the HOST:PORT at which metrics are served meanwhile."""
     loop = asyncio.get_running_loop()
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
@@ -235,7 +237,7 @@ def _exit_status(counts: Counts) -> int:
 def _print_report(
     report: Mapping[str, JSONValue], folder: Path, *, run: Path | None = None, as_json: bool = False
 ) -> None:
-    """``run`` is the run's folder, for a next step that names it."""
+    """Print the report of a run. ``run`` is the run's folder if the advice on the next step may name it."""
     if as_json:
         print_event({"event": "report", "folder": str(folder), **report})
         return
@@ -284,7 +286,7 @@ def _print_first_errors(codes: Mapping[str, int], first_errors: Mapping[str, Map
 
 
 def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
-    """Advise on what is left to do. ``run`` is the run's folder, if a command can name it."""
+    """Return advice on what is left to do, or ``None``. ``run`` is the run's folder, if a command can name it."""
     if counts.get("queued") or counts.get("leased"):
         return "To resume: the same `abp batch run` command"
     if counts.get("failed"):
@@ -305,7 +307,8 @@ def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
 
 
 def read_and_run(jobs: str, out: Path, options: BatchOptions) -> Coroutine[object, object, int]:
-    """``jobs`` is a file or ``-``. Stdin is read to its end before this returns, outside the event loop."""
+    """Read the jobs, and return the coroutine that runs them. ``jobs`` is a file, or ``-`` for stdin, which is read to
+    its end before this returns, outside the event loop."""
     if jobs != "-":
         source = Path(jobs)
         return _run(source, source.parent, out, options)
@@ -316,7 +319,7 @@ def read_and_run(jobs: str, out: Path, options: BatchOptions) -> Coroutine[objec
 
 async def _run(source: Path, inputs: Path, out: Path, options: BatchOptions) -> int:
     """Run the jobs of the file ``source``, whose own files are in the folder ``inputs``. Return the exit status."""
-    # Checked before the folder is made.
+    # A fault of the input must be reported before the folder of the run is made.
     await in_thread(require_input, source)
     consent = _consent_of(options.working, options.target, inputs)
     make_engine = _chosen_engine(out, consent, options)
@@ -337,7 +340,7 @@ async def _run(source: Path, inputs: Path, out: Path, options: BatchOptions) -> 
 
 
 async def _try_to_report(report: Coroutine[object, object, None]) -> None:
-    """Give up after a while: the run is stopped, and its end must not be delayed."""
+    """Write the report of a stopped run, but give up after five seconds, so that its end is not delayed."""
     with suppress(ABPError, TimeoutError):
         async with asyncio.timeout(5):
             await report
@@ -414,7 +417,7 @@ async def export_report(
 
     async with open_run(run, read_only=True) as ledger:
         report = await export_run(ledger, folder)
-        # Given the folder of the run, the report advises to export the files, which may be done here.
+        # With the folder of the run, the report would advise to export its files, which --files does now.
         _print_report(report, folder, run=run_folder if files is None else None, as_json=as_json)
         if files is not None:
             await _export_files(ledger, run_store, files, name)

@@ -91,7 +91,8 @@ def flags_of(capability: Capability) -> str:
 
 
 def print_capability(capability: Capability, target: Sequence[str] = ()) -> None:
-    """The example is a command line with the arguments ``target``, or without them a line of ``abp shell``."""
+    """Print a capability with its parameters and an example. The example is a command line with the arguments
+    ``target``, or without them a line of ``abp shell``."""
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
         print_text(plain_line(capability.description))
@@ -111,7 +112,7 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
 
 
 def _parameter_rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield path, type, "yes" for a required one, default and description of each declared parameter."""
+    """Yield the cells of each declared parameter: path, type, "yes" if it is required, default and description."""
     for path, schema_of_parameter, required in declared_parameters(schema):
         default = ""
         if "default" in schema_of_parameter:
@@ -128,6 +129,7 @@ def _cut_cell(text: str) -> str:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
+    """Return the type of a parameter in words, or the choices of an enum."""
     from ..shared._capability_tools import type_name  # late, as it loads the session
 
     values = schema.get("enum")
@@ -182,6 +184,7 @@ def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
 
 
 def params_for(params: Params, app: Session, capability: str) -> dict[str, object]:
+    """Return the parameters of a call, with texts where the capability takes only texts."""
     declaration = app.capabilities.get(capability)
     if declaration is None:
         return params
@@ -189,8 +192,8 @@ def params_for(params: Params, app: Session, capability: str) -> dict[str, objec
 
 
 def routing_of_options(preset: str | None, options: Sequence[str] | None) -> RoutingConfig | str | None:
-    """Read options ``KEY=VALUE``: a dot in a key leads into a table, a value is JSON, otherwise text. They override the
-    settings file or, if there is one, the preset."""
+    """Return the routing of answers that the options ask for. The options ``KEY=VALUE`` override the preset, or without
+    a preset the settings file. A dot in a key leads into a table; a value is JSON, otherwise text."""
     if not options:
         return preset
     from ...routing._policy import RoutingConfig
@@ -303,8 +306,8 @@ class _Caller:
         return 0
 
     async def _call_each(self, params: Params, lines: Sequence[tuple[int, dict[str, object]]]) -> int:
-        """Call once for each line; a failed call does not end the others, unless it ended the session. With ``--json``
-        one document is printed, whose ``results`` are those of ``abp call --json``, each with its ``line``."""
+        """Call once for each line. After a failed call the other lines are called, unless the session has ended. With
+        ``--json`` one document is printed; its ``results`` are as from ``abp call --json``, each with its ``line``."""
         with self._bar:
             async with self._open_app() as app:
                 results, failed = await self._call_lines(app, params_for(params, app, self._capability), lines)
@@ -317,7 +320,7 @@ class _Caller:
     async def _call_lines(
         self, app: Session, common_params: dict[str, object], lines: Sequence[tuple[int, dict[str, object]]]
     ) -> tuple[list[dict[str, object]], int]:
-        """Return the documents of the results, and how many calls failed."""
+        """Make the calls. Return the documents of the results, and the number of calls that failed."""
         results: list[dict[str, object]] = []
         failed = 0
         for count, (number, line) in enumerate(lines, 1):
@@ -379,7 +382,7 @@ def _start_detached(target: str, capability: str, options: CallOptions) -> None:
         if value:
             raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
 
-    # The server reads no files of this machine, so they are uploaded apart from the other parameters.
+    # The server cannot read files of this machine, so they are uploaded, and are not among the other parameters.
     params = replace(options.params, files=None).read()
     files = _files_by_path(ParamOptions(files=options.params.files).read())
     server = options.server
@@ -398,6 +401,7 @@ def _start_detached(target: str, capability: str, options: CallOptions) -> None:
 
 
 def _options_of_direct_calls(options: CallOptions) -> dict[str, object]:
+    """Return the values of the options that a detached call cannot have, by their names."""
     names = [field.name for field in fields(options.connection) if field.name not in ("transport", "token")]
     return {
         "--each": options.each,
@@ -414,6 +418,7 @@ def _options_of_direct_calls(options: CallOptions) -> dict[str, object]:
 
 
 def _files_by_path(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the files in nested parameters by their paths, such as ``pages.cover``."""
     files: dict[str, Any] = {}
     for key, value in params.items():
         if isinstance(value, dict):
@@ -555,7 +560,7 @@ async def login(
 
 
 async def _wait_for_enter() -> None:
-    """Return after a line on stdin; wait for ever if stdin ends without one."""
+    """Wait until the user has entered a line. If stdin ends without a line, wait for ever."""
     print_note("sign in, then close the window or press Enter here", always=True)
     loop = asyncio.get_running_loop()
     entered = asyncio.Event()
@@ -564,6 +569,6 @@ async def _wait_for_enter() -> None:
         if sys.stdin is not None and sys.stdin.readline():
             loop.call_soon_threadsafe(entered.set)
 
-    # A daemon does not delay the end of the program.
+    # A daemon thread does not delay the end of the program.
     threading.Thread(target=read, daemon=True, name="abp-stdin").start()
     await entered.wait()

@@ -49,6 +49,7 @@ COMMANDS = {
 
 @cache
 def load_command(name: str) -> Any:  # a command of the click that Typer vendors
+    """Import the module of a command, and return the command."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     group_or_function = getattr(import_module(f".{module}", __package__), attribute)
     group = group_or_function
@@ -67,7 +68,7 @@ class _LazyGroup(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS:
             return load_command(cmd_name)
-        # The error for the unknown name suggests similar ones of these.
+        # The error for an unknown name suggests similar names of these commands.
         self.commands = _group_of_names().commands
         return None
 
@@ -103,7 +104,7 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
-        # Without a version it runs from a source tree.
+        # Only a source tree that is not installed has no version.
         print_text(f"abp {installed_version('abp-transports') or 'unknown'}")
         print_text(_browser_version())
         raise typer.Exit
@@ -167,7 +168,7 @@ def _run_command(args: Sequence[str]) -> int:
     try:
         command: Any = typer.main.get_command(app)
         add_options(command)
-        # The completion scripts of the shells set this variable, and others that Typer reads.
+        # The completion scripts of the shells set this variable, and other variables, which Typer reads.
         instruction = os.environ.get("_ABP_COMPLETE")
         if instruction:
             return shell_complete(command, {}, "abp", "_ABP_COMPLETE", instruction)

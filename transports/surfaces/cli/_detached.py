@@ -99,6 +99,7 @@ async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as
 
 
 def _error_of(call: Mapping[str, Any]) -> ABPError:
+    """Return the error of a call that has not succeeded."""
     result = call["result"] or {}
     problem = result.get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
@@ -111,13 +112,13 @@ def _error_of(call: Mapping[str, Any]) -> ABPError:
 
 
 def result_of(document: Mapping[str, Any]) -> Result:
-    """Return the result that a document of ``abp call --json`` describes, as far as it is printed."""
+    """Return the result that a document of ``abp call --json`` describes, with all parts that are printed."""
     data = document["data"]
     artifacts = {stored["field"]: _stored_reference(stored) for stored in document["artifacts"]}
     places: dict[str, Place] = {}
     for field, ref in artifacts.items():
         match find_field(data, field):
-            # The data has the reference of this file there, and not a value of the app's own.
+            # The data has the reference of this very file there, and not another value of the app.
             case place, {"id": ref.id}:
                 places[field] = place
 
@@ -147,6 +148,7 @@ def _stored_reference(stored: Mapping[str, Any]) -> ArtifactRef:
 
 
 async def _read_object(response: aiohttp.ClientResponse) -> dict[str, Any] | None:
+    """Return the JSON object in a response, or ``None`` if it is anything else or very large."""
     max_bytes = 16 << 20
     body = b""
     async for chunk in response.content.iter_any():
@@ -227,16 +229,16 @@ class ServerClient:
 
     async def wait(self, call: str) -> Mapping[str, Any]:
         """Return a call with its ``result`` once it has ended, or its current record after 20 seconds."""
-        seconds = 20
-        return await self._request("GET", f"/calls/{quote(call, safe='')}?wait={seconds}", wait=seconds)
+        max_seconds = 20
+        return await self._request("GET", f"/calls/{quote(call, safe='')}?wait={max_seconds}", wait=max_seconds)
 
     async def cancel(self, call: str) -> Mapping[str, Any]:
         return await self._request("DELETE", f"/calls/{quote(call, safe='')}")
 
     async def _request(self, method: str, path: str, *, wait: float = 0.0, **options: Any) -> dict[str, Any]:
-        """Request JSON. ``wait`` are the seconds that the server may take besides the timeout."""
-        seconds = 30.0
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=seconds + wait, sock_connect=seconds)
+        """Send a request and return the JSON object of the answer. Add ``wait`` seconds to the timeout."""
+        max_seconds = 30.0
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=max_seconds + wait, sock_connect=max_seconds)
         try:
             async with self._http.request(
                 method, self._url + path, timeout=timeout, allow_redirects=False, **options
@@ -255,7 +257,7 @@ class ServerClient:
         raise self._refusal(response.status, problem)
 
     def _refusal(self, status: int, problem: Mapping[str, Any]) -> ABPError:
-        """Make an error of ``problem``, the ``error`` in the JSON of the answer."""
+        """Return the error that the server has answered. ``problem`` is the member ``error`` of its JSON."""
         code = str(problem.get("code"))
         if status == 401:
             return ABPError(

@@ -109,7 +109,7 @@ async def _install_browser() -> None:
         installers.append([update, package])
 
     for commands in installers:
-        # A list, not a generator: the package is installed even if the update before it failed.
+        # All commands run, so the package is installed even if the update before it failed.
         succeeded = [await _run_installer(command) for command in commands]
         if all(succeeded):
             return
@@ -117,7 +117,8 @@ async def _install_browser() -> None:
 
 
 async def _can_download(playwright: list[str]) -> bool:
-    """Ask once and print why not: Playwright itself asks the server of its browsers five times, half a minute each."""
+    """Whether the server of Playwright's browsers answers; if not, the reason is printed. Playwright itself would try
+    five times, for half a minute each."""
     import aiohttp
 
     dry_run = [*playwright, "--dry-run"]
@@ -132,7 +133,7 @@ async def _can_download(playwright: list[str]) -> bool:
             return True
         async with (
             aiohttp.ClientSession(trust_env=True, timeout=aiohttp.ClientTimeout(total=10)) as client,
-            # Playwright checks the certificate, perhaps with other authorities.
+            # Playwright itself checks the certificate, perhaps with other authorities.
             client.head(address[0], allow_redirects=True, ssl=False) as response,
         ):
             if response.status >= 400:
@@ -186,7 +187,7 @@ _EXTRAS = {
     "ray": "ray",
     "test": "pytest-playwright",
 }
-#: Variables printed with their values; of others only the names are printed, as the values may be secrets.
+#: Variables whose values are printed. Of other variables only the names are printed, since the values may be secrets.
 _PRINTED_VARIABLES = (
     *("ABP_OUTPUT_DIR", "ABP_HEADLESS", "ABP_BROWSER", "ABP_BROWSER_TIMEOUT", "ABP_CALL_TIMEOUT", "ABP_LOG_LEVEL"),
     *("ABP_DOWNLOAD_TIMEOUT", "ABP_MAX_MESSAGE_BYTES", "ABP_MAX_ARTIFACT_BYTES", "ABP_ALLOW_PRIVATE_ADDRESSES"),
@@ -207,7 +208,7 @@ async def _check_versions(facts: Facts) -> None:
 
 
 async def _check_optional(facts: Facts) -> None:
-    """Look for what works without: the program that makes videos, extras and plug-ins."""
+    """Note which optional parts are installed: the program that makes videos, extras and plug-ins."""
     ffmpeg, is_installed = find_ffmpeg()
     facts["video"] = Fact(f"yes, by {ffmpeg}" if is_installed else no_ffmpeg(), is_installed)
 
@@ -272,7 +273,7 @@ async def _check_store(facts: Facts) -> None:
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
     url = redact_url(store.url) or "unknown"
-    # This stays in the report if a step below fails.
+    # This fact stays in the report if a step below fails.
     facts["store"] = Fact(url, {"url": url, "works": False})
 
     content = os.urandom(64 * 1024)

@@ -59,6 +59,7 @@ async def demo(
 
 
 def _check_files(results: Sequence[Result]) -> int:
+    """Read all files again, print whether they are as they were stored, and return the exit status."""
     refs = [ref for result in results for ref in result.artifacts.values()]
     table = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
     print_text(f"data.csv is the same file over every transport: sha256 {table.sha256}")
@@ -113,7 +114,7 @@ async def _make_all_calls(app: Session, samples: Path, megabytes: int, results: 
     async def step(capability: str, params: Mapping[str, object]) -> Any:
         return await _call_and_collect(app, results, capability, params)
 
-    # Comments are marks for registries, which the app would show.
+    # Comments in the readme are marks for package registries, and the app would show them.
     readme = re.sub(r"<!--.*?-->\n*", "", readme)
     await step("convert.markdownToHtml", {"markdown": readme, "title": "README"})
     html = Path(results[-1].artifact().path or "").read_text(encoding="utf-8")
@@ -137,7 +138,7 @@ def _print_results(results: list[Result]) -> None:
         for ref in result.artifacts.values():
             kind = ref.mime_type.removeprefix("application/")
             file = os.path.relpath(ref.path) if ref.path else ref.uri
-            # Outside the working folder, the whole path says more.
+            # For a file outside of the working folder, the whole path is clearer than a relative one.
             if file.startswith(".."):
                 file = str(ref.path)
             size = f"{ref.size_bytes:,}"
@@ -277,7 +278,8 @@ def init_config(
 def _write_project(
     kind: str, folder: Path, next_steps: str, *, as_json: bool, target: str = _TARGET, allow_files: bool = False
 ) -> int:
-    """Copy templates, with ``target`` in them. With ``allow_files`` the folder may have other files."""
+    """Copy the templates of a ``kind`` into a folder, with ``target`` as the address of the app, and print the
+    ``next_steps``. With ``allow_files`` the folder may have other files."""
     is_new_or_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     if not allow_files and not is_new_or_empty:
         raise UsageError(f"{folder} exists and is not an empty folder; name a new one")
@@ -286,13 +288,13 @@ def _write_project(
         if (folder / name).exists():
             raise UsageError(f"{folder / name} exists; move it away first")
 
-    own_target = json.dumps(_TARGET).encode()
-    json_target = json.dumps(target, ensure_ascii=False).encode()
+    target_in_templates = json.dumps(_TARGET).encode()
+    new_target = json.dumps(target, ensure_ascii=False).encode()
     try:
         for name, source in templates.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(source.read_bytes().replace(own_target, json_target))
+            path.write_bytes(source.read_bytes().replace(target_in_templates, new_target))
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written ({error.strerror}); make room or the folder writable, or name another folder"
@@ -315,5 +317,5 @@ def _find_templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str
         if entry.is_dir():
             yield from _find_templates(entry, f"{prefix}{entry.name}/")
         else:
-            # Without this suffix of its own, a stored serve.py would be a module of this package.
+            # The suffix .txt keeps a stored serve.py from being a module of this package.
             yield prefix + entry.name.removesuffix(".txt"), entry

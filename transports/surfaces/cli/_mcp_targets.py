@@ -72,7 +72,7 @@ class Csp(StrEnum):
 
 
 class OrderedCommand(typer.core.TyperCommand):
-    """Command that notes the order of its options, in which ``-p`` belongs to the ``--call`` before it."""
+    """Command that notes the order of its options, since each ``-p`` belongs to the ``--call`` before it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -182,6 +182,7 @@ async def _open_and_call(
     tool_params: Params,
     calls: Sequence[tuple[str, Params]],
 ) -> int:
+    """Call the tool, open its view, make the ``calls`` in it, and print all that came of it."""
     with ProgressBar(tool) as bar:
         async with open_app(target, connection, store=options.output, record=options.record, pause=bar.pause) as app:
             view_uri = find_capability(app.info.name, tool, app.capabilities).view
@@ -205,7 +206,7 @@ def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamO
     ``calls``, ``files``, ``pairs``."""
     all_pairs = iter(options.pairs or ())
     all_files = iter(options.files or ())
-    # The lists of the last options are filled as their values follow.
+    # These lists belong to the last element of `in_order`, and are filled below.
     pairs: list[str] = []
     files: list[str] = []
     in_order = [ParamOptions(options.params, pairs, files)]
@@ -236,7 +237,7 @@ class _ToolOutcome:
 async def _call_in_order(
     view: View, calls: Sequence[tuple[str, Params]], timeout: float | None, bar: ProgressBar
 ) -> list[_ToolOutcome]:
-    """Make the calls. A failed call does not end the others, unless the view has gone."""
+    """Make the calls, one after the other. After a failed call the others are made, unless the view has gone."""
     outcomes: list[_ToolOutcome] = []
     for name, params in calls:
         bar.set_label(name)
@@ -374,7 +375,7 @@ async def _print_contents(app: Session, uris: Sequence[str], timeout: float | No
 
 
 async def _print_changes(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
-    """Print resources now, after each change, and after a reconnection: a notification may have been lost."""
+    """Print the resources now, after each change, and after a reconnection, since a notification may have been lost."""
     async with app.events() as events:
         for uri in uris:
             await app.resources.subscribe(uri, timeout=timeout)
@@ -385,6 +386,7 @@ async def _print_changes(app: Session, uris: Sequence[str], timeout: float | Non
 
 
 def _changed_uris(event: object, uris: Sequence[str]) -> Sequence[str]:
+    """Return the URIs to read again after an event."""
     match event:
         case Notification(event="notifications/resources/updated", data={"uri": str(uri)}) if uri in uris:
             return [uri]

@@ -43,7 +43,8 @@ R = TypeVar("R")
 
 
 def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """Replace each parameter that is a dataclass by its fields, at any depth. Any other field must have a default."""
+    """Decorate a command: each parameter that is a dataclass becomes one option for each of its fields, at any depth.
+    Fields that are not dataclasses must have defaults."""
     signature = inspect.signature(command, eval_str=True)
     parameters = [option for parameter in signature.parameters.values() for option in _spread_fields(parameter)]
 
@@ -72,6 +73,7 @@ def _spread_fields(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 
 
 def _gather_value(name: str, annotation: Any, values: Mapping[str, Any]) -> Any:
+    """Return the value of a parameter: an option, or a dataclass that is made of options."""
     if not is_dataclass(annotation):
         return values[name]
     hints = get_type_hints(annotation, include_extras=True)
@@ -264,14 +266,14 @@ async def open_app(
     routing: RoutingConfig | str | None = None,
     pause: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncIterator[Session]:
-    """The arguments and the errors are those of :func:`transports.connect`.
+    """Connect an app. The arguments and the errors are those of :func:`transports.connect`.
 
     The app's questions are asked at the terminal, within the context ``pause``, which stops other output. Without a
     terminal they get the default answer of a session without a handler, which a note on stderr reports."""
     if isinstance(store, str):
         refuse_file_name(store)
     async with AsyncExitStack() as stack:
-        # With a browser of the user, connecting does not probe the address first, so this must not either.
+        # If the browser is the user's, connecting does not probe the address first, so this must not do it either.
         has_own_browser = bool(options.keys() & {"profile", "cdp_url", "browser_server"})
         if options.get("transport", "auto") == "auto" and not has_own_browser:
             await start_driver(target, stack)
@@ -290,7 +292,7 @@ async def open_app(
 
 
 async def start_driver(target: str, stack: AsyncExitStack) -> None:
-    """Start a driver ahead, unless the address has a fault, such as no listener: connecting reports that."""
+    """Start a driver before it is needed. For an address with a fault, such as no listener, connecting reports it."""
     if not is_page(target):
         return
     from ...playwright._process import driver_ahead
@@ -334,7 +336,7 @@ class ConnectionOptions:
     ] = False
 
     def connection(self, *, evidence: str = "") -> ConnectOptions:
-        """Return the options. It must not be called in an event loop: ``--attach`` runs one to find the browser."""
+        """Return the options of the connection. Not for an event loop: ``--attach`` runs one to find the browser."""
         from ...session._evidence import read_evidence  # late: `abp --help` need not wait for it
 
         options: dict[str, object] = {
@@ -358,7 +360,7 @@ class ConnectionOptions:
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
-    """Read the options of headers. Values are secrets, so no message of an error holds one."""
+    """Return the headers of ``--header`` and ``--token``. Their values are secrets, so no message quotes one."""
     values: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")
@@ -424,7 +426,7 @@ _FILE_NAME = re.compile(
 
 
 class Params(dict[str, object]):
-    """Parameters of a call. ``texts`` are those of ``KEY=VALUE`` that were decoded as JSON, by the path of the key."""
+    """Parameters of a call. ``texts`` has the text of each VALUE that was decoded as JSON, by the path of its KEY."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         super().__init__(values or {})
@@ -433,7 +435,8 @@ class Params(dict[str, object]):
         self._paths: set[tuple[str, ...]] = set()
 
     def set_value(self, key: Sequence[str], value: object) -> None:
-        """Raises :class:`~transports.errors.UsageError` rather than replace a parameter that was set before."""
+        """Set a parameter. Raises :class:`~transports.errors.UsageError` if that would replace one that was set
+        before."""
         path = tuple(key)
         for other in self._paths:
             is_same_or_inside = other[: len(path)] == path
@@ -450,8 +453,8 @@ class Params(dict[str, object]):
             raise UsageError(f"{error.message} with --params") from None
 
     def set_text(self, key: Sequence[str], text: str, source: str) -> None:
-        """``text`` is the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise. ``@FILE`` stands for the content
-        of a file, ``@@`` for a text that begins with ``@``. ``source`` stands in messages."""
+        """Set a parameter to the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise. ``@FILE`` stands for the
+        content of a file, ``@@`` for a text that begins with ``@``. ``source`` is the option's name in messages."""
         if text.startswith("@@"):
             self.set_value(key, text[1:])
             return
@@ -463,7 +466,8 @@ class Params(dict[str, object]):
             self.texts[tuple(key)] = text
 
     def fit_to(self, schema: Mapping[str, object]) -> dict[str, object]:
-        """Keep a text that is valid JSON too, as of ``-p phone=12345``, as text if the schema takes only text."""
+        """Return the parameters for a capability with this schema. A value that is valid JSON, such as that of
+        ``-p phone=12345``, stays a text if the schema takes only a text."""
         params: dict[str, Any] = dict(self)
         if not schema:
             return params
@@ -496,7 +500,8 @@ class ParamOptions:
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
     def read(self) -> Params:
-        """Read the options. A dot in a KEY leads into an object; a KEY overrides ``--params``. May wait for stdin."""
+        """Read the parameters. A dot in a KEY leads into an object; a KEY overrides ``--params``. May wait for
+        stdin."""
         params = Params(None if self.params is None else _read_object(self.params))
         for pair in self.pairs or ():
             key, value = _split_pair(pair, "-p KEY=VALUE", "-p title=Report")
@@ -508,7 +513,7 @@ class ParamOptions:
 
 
 def read_file(path: str, source: str) -> BinaryData:
-    """Open a regular file: a pipe has no size and cannot be read twice. ``source`` stands in messages."""
+    """Return a regular file as content: a pipe has no size and cannot be read twice. ``source`` is for messages."""
     file = Path(path)
     if file.exists() and not file.is_file():
         raise UsageError(f"{source}: {path} is not a regular file; name one, or save its content to one first")
@@ -519,18 +524,20 @@ def read_file(path: str, source: str) -> BinaryData:
 
 
 def require_writable_file(file: Path | None) -> None:
-    """Called before the work, so that its result is not lost."""
+    """Refuse a file for the output that cannot be written. This is called before the work, whose result would be
+    lost."""
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise UsageError(f"{file} cannot be written: name a file in a folder that exists")
 
 
 def refuse_file_name(out: str) -> None:
-    """Refuse ``--out FILE``, as other programs have it. With a trailing slash any name is a folder."""
+    """Refuse a file as the value of ``--out``, as it is for other programs. A name with a trailing slash is a
+    folder."""
     folder = Path(out)
     looks_like_file = _FILE_NAME.fullmatch(folder.name) is not None
     if "://" in out or out.endswith("/") or not looks_like_file:
         return
-    # Some texts cannot be a path at all, such as one that is too long.
+    # Some texts cannot be a path at all, for instance very long ones.
     with contextlib.suppress(OSError, ValueError):
         if folder.is_dir():
             return
@@ -613,13 +620,15 @@ def parse_value(text: str) -> object:
         return text
 
 
-#: Most characters of a value in an example; a longer one is read from a file.
+#: Most characters of a value in an example. The example reads a longer value from a file.
 _MAX_EXAMPLE = 2000
-#: Fish takes these backslashes for escapes in single quotes too: text of an app could end them, and run a command.
+#: Backslashes that fish takes for escapes even in single quotes, so that a text of an app could end the quotes and run
+#: a command.
 _ESCAPES_IN_FISH = re.compile(r"\\(?=[\\']|$)")
 
 
 def example_words(params: Mapping[str, object]) -> list[str]:
+    """Return the words of a command line that give these parameters."""
     if not all(map(_can_be_key, params)):
         return ["--params", shell_word(json_line(params))]
 
@@ -648,11 +657,11 @@ def _can_be_text(value: str) -> bool:
 
 
 def json_line(value: object) -> str:
-    """Return ``value`` as JSON that stays as it is in one plain line."""
+    """Return ``value`` as JSON in a single line, which :func:`plain_line` does not change."""
     text = json.dumps(value, ensure_ascii=False)
     if plain_line(text) == text:
         return text
-    # Besides characters beyond ASCII, a plain line has no spaces in a row and no DEL.
+    # A plain line may lack some characters beyond ASCII, and has no repeated spaces and no DEL, so these are escaped.
     return json.dumps(value).replace("  ", " \\u0020").replace("\x7f", "\\u007f")
 
 

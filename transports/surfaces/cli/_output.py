@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.cli")
 
-#: What replaces arguments of the Python API in messages.
+#: Arguments of the Python API that messages name, and the words for them in messages of the command line.
 OPTIONS = {
     "connect(timeout=) or ABP_BROWSER_TIMEOUT": "ABP_BROWSER_TIMEOUT",
     "a pathlib.Path, bytes, an open file or a BinaryData": "it with --file KEY=PATH (in the shell KEY@PATH)",
@@ -146,7 +146,7 @@ def start_output() -> None:
 
 
 def require_output() -> None:
-    """Raise an error if the command's output had no place, since stdout is closed. A server needs none."""
+    """Raise an error if the command had output but stdout is closed. Servers do not call this."""
     if _lost:
         raise _write_error("it is closed")
 
@@ -168,7 +168,7 @@ def stdout_is_terminal() -> bool:
 
 
 def is_dumb_terminal() -> bool:
-    """Return whether the terminal can neither move its cursor nor draw, such as a window of an editor."""
+    """Return whether the terminal can neither move its cursor nor draw, as in a window of an editor."""
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
@@ -178,11 +178,12 @@ def shows_progress() -> bool:
 
 def at_terminal() -> bool:
     """Return whether the user can be asked: stdin and stderr are terminals. Stdout is for results and may be a file."""
-    # Before version 15, rich replaces stderr while it draws progress by a stream whose isatty() is false.
+    # The descriptors are asked: while it draws progress, rich before version 15 replaces stderr by a stream whose
+    # isatty() is false.
     try:
         return all(stream is not None and os.isatty(stream.fileno()) for stream in (sys.stdin, sys.stderr))
     except OSError:
-        # A stream without a file, such as io.StringIO.
+        # A stream such as io.StringIO has no file.
         return False
 
 
@@ -192,13 +193,14 @@ def print_text(text: str, *, end: str = "\n") -> None:
 
 
 def spellable(text: str) -> str:
-    """Put ``?`` in the place of characters that the encoding of stdout has not."""
+    """Replace the characters that the encoding of stdout does not have by ``?``."""
     encoding = sys.stdout.encoding or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
 
 
 def aligned_rows(rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> list[str]:
-    """Pad cells to their widths in a terminal, where a Chinese, Japanese or Korean character takes two cells."""
+    """Return the lines of a table. Cells are padded to their width in a terminal, where a Chinese, Japanese or Korean
+    character takes two places. ``numbers`` are the columns that are aligned at the right."""
     from rich.cells import cell_len  # slow to import, and only for lists
 
     plain = [tuple(map(plain_line, row)) for row in rows]
@@ -230,7 +232,7 @@ def print_json(document: Mapping[str, object]) -> None:
     try:
         data = _encode_plainly(document)
     except UnicodeEncodeError:
-        # A path may hold bytes that are not UTF-8, which this writes as escapes.
+        # A path may hold bytes that are not UTF-8, which json.dumps() writes as escapes.
         data = _plain_bytes(json.dumps(document).encode())
     _printed = True
     _write_stdout(sys.stdout.buffer, data + b"\n")
@@ -259,9 +261,10 @@ def _plain_bytes(data: bytes) -> bytes:
 
 
 def _write_stdout(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
-    """Raises :class:`BrokenPipeError` for a closed reader, and otherwise :class:`~transports.errors.ABPError`."""
-    # A program that shares the pipe may have made it non-blocking: an unbuffered stream then drops what does not fit.
-    # AttributeError: Windows before Python 3.12.
+    """Write and flush. Raises :class:`BrokenPipeError` if the reader has closed the pipe, and
+    :class:`~transports.errors.ABPError` for any other failure."""
+    # A program that shares the pipe may have made it non-blocking: then an unbuffered stream drops what does not fit.
+    # Windows before Python 3.12 does not have this function, which raises AttributeError.
     with suppress(AttributeError, OSError, ValueError):
         os.set_blocking(stream.fileno(), True)
     try:
@@ -300,7 +303,8 @@ def print_line(text: str) -> None:
 
 
 def report_error(error: Exception, *, as_json: bool) -> int:
-    """Return the exit status: 2 for bad usage or refused parameters, 141 for a closed reader of stdout, otherwise 1."""
+    """Print an error. Return the exit status: 2 for bad usage or refused parameters, 141 if the reader of stdout has
+    closed the pipe, otherwise 1."""
     if isinstance(error, BrokenPipeError):
         # The reader has gone, as in `abp … | head`. Python would flush stdout at exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -321,6 +325,7 @@ def report_error(error: Exception, *, as_json: bool) -> int:
 
 
 def _as_abp_error(error: Exception) -> ABPError:
+    """Return the error to report for any exception that ends a command."""
     # Errors of the argument parser have this method; their class is private to Typer.
     if hasattr(error, "format_message"):
         return UsageError(_usage_message(error))
@@ -404,7 +409,8 @@ def _usage_message(error: Exception) -> str:
 
 
 def print_error(error: ABPError, prefix: str = "") -> None:
-    """Print an error; the diff of a replay, invalid lines of a batch and places of evidence get lines of their own."""
+    """Print an error. The diff of a replay, the invalid lines of a batch, and the places of evidence follow it in
+    separate lines."""
     message = prefix + error.message
     extra_lines = ""
     if error.code == NotRecorded.code:

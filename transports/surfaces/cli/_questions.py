@@ -40,7 +40,8 @@ def _question_line(params: Mapping[str, object]) -> str:
 
 @asynccontextmanager
 async def noting_questions(app: Session) -> AsyncIterator[None]:
-    """Closes the session at the end, so that no question is missed."""
+    """While the context lasts, print a note for each question of the app, which gets its default answer. At the end the
+    session is closed, so that no question is missed."""
 
     async def note(events: AsyncIterator[Event]) -> None:
         async for event in events:
@@ -65,7 +66,8 @@ def _default_note(request: ElicitationRequest) -> str:
 
 
 class Questions:
-    """Asks one question at a time; Ctrl-C and Ctrl-D decline. ``pause`` is a context without any other output."""
+    """Asks the app's questions at the terminal, one at a time; Ctrl-C and Ctrl-D decline. ``pause`` is a context in
+    which other output stops."""
 
     def __init__(self, pause: Callable[[], AbstractContextManager[None]]) -> None:
         self._pause = pause
@@ -231,7 +233,7 @@ class _Field:
         try:
             check_params("", schema, {"field": value})
         except UsageError as error:
-            # A fault begins with the path of the parameter, which says nothing to the user.
+            # The text of a fault begins with the path of the parameter, which means nothing to the user.
             faults: Any = error.details["faults"]
             _, _, reason = str(faults[0]).partition(": ")
             raise UsageError(reason) from None
@@ -276,6 +278,7 @@ def _parse_number(text: str, kind: str) -> int | float:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the values and the titles of the choices that a schema allows; none if any value is allowed."""
     choices = schema.get("oneOf", schema.get("anyOf"))
     if choices:
         return [(choice["const"], choice["title"]) for choice in choices]
@@ -294,6 +297,7 @@ def _file_answer(path: Path, data: bytes) -> dict[str, object]:
 
 
 def _prompt_text(params: Mapping[str, object]) -> str:
+    """Return the whole prompt of an app for a language model."""
     system_prompt = params.get("systemPrompt", params.get("system"))
     messages = [text for _, text in model_messages(params)]
     texts = [system_prompt, *messages, question_text(params)]

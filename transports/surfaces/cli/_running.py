@@ -1,4 +1,4 @@
-"""Run of a command: its event loop, which a signal ends, the variables nothing reads, logs, and OpenTelemetry."""
+"""Run of a command: its event loop, which a signal ends, notes on unknown variables, logs, and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable
 
 
 def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Run a command. What ``work`` does before it returns its coroutine runs outside the loop, where a signal ends it
-    at once. Waiting for stdin belongs there."""
+    """Run a command: call ``work``, and run the coroutine that it returns in an event loop. The call itself is outside
+    of the loop, where a signal ends it at once; waiting for stdin belongs there."""
     level = log_level(Settings.load().log_level)
     for name, meant in unknown_variables(settings_variables).items():
         # The bridge and the web server check their own variables.
@@ -54,13 +54,14 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
 
 async def _until_stopped(work: Coroutine[object, object, T]) -> T:
+    """Await ``work``, which a signal cancels. Raises :class:`~.Stopped` if it did not succeed after a signal."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
         await asyncio.wait((task,))
         stop = signalled()
 
-    # Work that still succeeded after the signal has a result.
+    # Work may still have succeeded after the signal; then its result counts.
     failed = task.cancelled() or task.exception() is not None
     if stop is not None and failed:
         raise stop
@@ -72,7 +73,7 @@ class _PlainFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         message = super().formatMessage(record)
-        # OpenTelemetry sets the ids inside a span.
+        # Inside of a span, OpenTelemetry sets these ids.
         trace_id = getattr(record, "otelTraceID", "0")
         if trace_id != "0":
             message += f" [trace_id={trace_id} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
@@ -134,6 +135,7 @@ def configure_telemetry() -> None:
 
 
 def flush_telemetry() -> None:
+    """Send the remaining spans and metrics, within three seconds."""
     if not _configured:
         return
     # OpenTelemetry logs every failed attempt.

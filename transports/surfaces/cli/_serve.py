@@ -197,7 +197,7 @@ async def _serve_bridge(options: McpOptions, keeping: KeepingOptions) -> None:
     users: dict[str, str] = {}
     if options.http is not None:
         address = parse_address(options.http, "--http", settings.public_url)
-        # Signed tokens need no others.
+        # With signed tokens, secret tokens are optional.
         if settings.token or not settings.jwt_issuer:
             with _needing_mcp_sdk("abp mcp"):
                 users = _parse_tokens(settings.token)
@@ -246,7 +246,7 @@ async def _serve_bridge_http(
 
 
 def _parse_tokens(tokens: str | None) -> dict[str, str]:
-    """Return users by their tokens; without ``tokens``, a new one is made and printed."""
+    """Return the users by their tokens. Without ``tokens``, make a new token and print it."""
     from ..mcp._http import parse_tokens
 
     if not tokens:
@@ -260,8 +260,8 @@ def _print_address(url: str) -> None:
 
 
 def _trust_and_print() -> None:
-    """Do not start the bridge: a ``--trust`` left in a client's settings would trust every later version of the
-    file."""
+    """Trust abp.toml and print its settings. The bridge is not started: a ``--trust`` that is left in a client's
+    settings would trust every later version of the file."""
     from ..._internal.redaction import Redactor
     from ...session._named_apps import app_entries
     from ..mcp._options import Options
@@ -275,7 +275,7 @@ def _trust_and_print() -> None:
     redactor = Redactor()
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
-        # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them.
+        # [secrets] has no values, but names their sources (a variable, a file, a command), which the user must see.
         shown_settings = settings if table == "secrets" else redactor.redact_tree(settings)
         for line in _setting_lines(table, shown_settings):
             print_text(f"  {line}")
@@ -291,7 +291,7 @@ def _setting_lines(name: str, value: object) -> Iterator[str]:
 
 @asynccontextmanager
 async def _serve_gallery(store: ArtifactStore, apps: Host, users: Mapping[str, str]) -> AsyncIterator[Served]:
-    """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
+    """Serve the gallery beside the bridge. With the token of the bridge, each user sees only their artifacts there."""
     from ...artifacts._ref import Scope
     from ..web._access import Options
     from ..web._server import serve as serve_web
@@ -412,7 +412,8 @@ async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> None:
 async def _open_shared(
     server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None
 ) -> AsyncIterator[ProxyContext]:
-    """Yield what all exchanges of a proxy share. With ``--stats`` its statistics are printed at the end."""
+    """Open the store, and yield the context that all exchanges of a proxy share. With ``--stats``, print its statistics
+    at the end."""
     from ..mcp.proxy._exchange import proxy_of
 
     async with limited_store(options.output, options.ttl, options.limits, config=None) as store:

@@ -54,7 +54,7 @@ def shell(target: Target, *, output: Output = None, timeout: Timeout = None, opt
             raise UsageError("stdin is closed; pipe lines to the shell, or start it at a terminal")
         if at_terminal():
             return run_lines(None)
-        # splitlines() would also end a line within a text, as at U+2028. The mark is what PowerShell sends first.
+        # splitlines() would also split a text at characters such as U+2028. PowerShell sends a byte order mark first.
         return run_lines(sys.stdin.read().removeprefix("\ufeff").split("\n"))
 
     async def run_lines(piped: list[str] | None) -> int:
@@ -87,7 +87,7 @@ async def _typed_lines(app: Session) -> AsyncIterator[str]:
 
 
 class _Shell:
-    """Loop over lines in one session. If ``interactive``, Ctrl-C cancels the call instead of ending the command."""
+    """Runs lines in one session. If ``interactive``, Ctrl-C cancels the call instead of ending the command."""
 
     def __init__(self, app: Session, timeout: float | None, bar: ProgressBar, *, interactive: bool) -> None:
         self._app = app
@@ -161,8 +161,9 @@ _KEY = re.compile(r"\s*(?P<key>[^\s=@'\"{}\[\]]+)(?P<sign>[=@])")
 
 
 def parse_line(line: str) -> tuple[str, Params]:
-    """Parameters are one JSON object, or any number of ``KEY=VALUE`` and ``KEY@PATH`` (a file); a dot in KEY leads into
-    an object. VALUE is JSON, ``@FILE``, or text up to the next space; text with spaces needs quotes."""
+    """Return the capability and the parameters of a line. The parameters are one JSON object, or any number of
+    ``KEY=VALUE`` and ``KEY@PATH`` (a file); a dot in KEY leads into an object. VALUE is JSON, ``@FILE``, or text up to
+    the next space; text with spaces needs quotes."""
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if rest.startswith("{"):
@@ -199,6 +200,7 @@ class _TypedValue:
 
 
 def _read_value(line: str, key: str, *, is_file: bool) -> _TypedValue:
+    """Read the value of ``key`` at the beginning of ``line``: a text in single quotes, JSON, or a word."""
     if line[:1] == "'":
         text, quote, after = line[1:].partition("'")
         is_followed_by_text = after[:1].strip() != ""
@@ -211,7 +213,7 @@ def _read_value(line: str, key: str, *, is_file: bool) -> _TypedValue:
             with parser_limits(line):
                 decoded, end = json.JSONDecoder().raw_decode(line)
         except ValueError as error:
-            # Not only for text that is not JSON, but also for an integer of too many digits.
+            # The text is not JSON, or it has an integer of too many digits.
             raise UsageError(f"{key}: {line} is not JSON ({error}); for text as it is: {key}='…'") from None
         after = line[end:]
         is_followed_by_text = after[:1].strip() != ""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 class LineReader:
-    """Prompts go to stderr, since stdout is for results. With ``secret`` the typed text is not echoed."""
+    """Reads lines at the terminal. Prompts go to stderr, since stdout is for results. With ``secret`` the typed text is
+    not shown."""
 
     class Interrupted(Exception):
         """Raised for Ctrl-C, which arrives as a key here, not as a signal."""
@@ -41,7 +42,8 @@ class LineReader:
         self, completer: Completer | None = None, history: History | None = None, *, secret: bool = False
     ) -> None:
         self._secret = secret
-        # They are not passed to PromptSession, which does not detect a dumb terminal with an explicit output.
+        # The input and output are not passed to PromptSession: with an explicit output it does not detect a dumb
+        # terminal.
         with create_app_session(input=create_input(sys.stdin), output=self._make_output()):
             self._session: PromptSession[str] = PromptSession(
                 completer=completer,
@@ -67,7 +69,7 @@ class LineReader:
         """Return the next line. Raises :class:`Interrupted` for Ctrl-C and :class:`EOFError` for Ctrl-D."""
         if not (self._secret and is_dumb_terminal()):
             return await self._session.prompt_async(prompt, handle_sigint=False)
-        # The session has no output here, which would show the secret.
+        # On a dumb terminal the session has no output, since that would show the secret. So the prompt is written here.
         sys.stderr.write(prompt)
         sys.stderr.flush()
         try:
@@ -77,7 +79,7 @@ class LineReader:
 
 
 def _discard_input() -> bool:
-    """Return ``False`` if stdin is not a terminal."""
+    """Discard what was typed and not read yet. Return ``False`` if stdin is not a terminal."""
     if sys.platform == "win32":
         import msvcrt
 
