@@ -1,5 +1,5 @@
-"""Activity log of a server: connected apps, calls with their state and results, stored and removed artifacts. The
-watcher of the store reports the latter, also those of other processes.
+"""Activity log of a server: connected apps, calls with their state and results, stored and removed artifacts. A watcher
+of the store reports changes of artifacts, also those that other processes make.
 
 The log is a ring buffer. Each entry is kept once for all clients; a client only holds the id of its last entry. A
 client behind the oldest entry gets :class:`LogGap` and must load everything again.
@@ -137,7 +137,8 @@ def result_document(event: CallFinished) -> bytes:
 
 
 def _encode_outcome(document: object) -> bytes:
-    """Encode the end of a call. It must be reported in any case, so what cannot be encoded becomes an error."""
+    """Encode the outcome of a call. An outcome that cannot be encoded becomes an error, since the end of a call must be
+    reported in any case."""
     try:
         return encode_json(document)
     except UnicodeEncodeError:
@@ -178,7 +179,7 @@ def call_record(app: App, call_id: str, capability: str, *, detached: bool = Fal
 
 
 class LogGap(Exception):
-    """Raised when unseen entries are no longer in the log."""
+    """Raised when the log no longer has some entries that a client has not seen."""
 
 
 class Activity:
@@ -236,7 +237,8 @@ class Activity:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def call_started(self, record: CallRecord) -> None:
-        """Add a call. Its session and its caller both report it; the later report may mark it as detached."""
+        """Add a call. Its session and its caller may both report it; the second report may mark the call as
+        detached."""
         earlier = self.calls.get(record.id)
         if earlier is None:
             self._log_call("call_started", record)
@@ -258,7 +260,7 @@ class Activity:
             self._progress_logged.pop(oldest, None)
 
     def question_changed(self, call_id: str, question: ElicitationRequest | None) -> None:
-        """Log a question of the app, or its end (``None``). Ignored for an ended call."""
+        """Log a question of the app, or with ``None`` the end of a question. Do nothing if the call has ended."""
         record = self.calls.get(call_id)
         if record is None or record.duration_ms is not None:
             return
@@ -268,7 +270,7 @@ class Activity:
             self._log_call("call_asked", record.with_question(question))
 
     def result(self, call_id: str) -> bytes | None:
-        """Return the JSON of ``abp call --json`` of the 50 calls that ended last, for any other call ``None``."""
+        """Return the outcome of a call as the JSON of ``abp call --json``; ``None`` if 50 other calls ended since."""
         return self._results.get(call_id)
 
     def _call_progressed(self, record: CallRecord) -> None:
@@ -326,10 +328,12 @@ class Activity:
         return self._last_id
 
     def has_all_entries_after(self, entry_id: int) -> bool:
+        """Whether the log still has each entry after this one."""
         return self._last_id - len(self._log) <= entry_id <= self._last_id
 
     async def entries_after(self, entry_id: int, timeout: float) -> list[Entry]:
-        """Return at most 100 entries, or after ``timeout`` seconds none. Raises :class:`LogGap` if any has gone."""
+        """Wait for entries after this one, and return up to 100 of them, or none after ``timeout`` seconds. Raises
+        :class:`LogGap` if the log no longer has all of them."""
         if entry_id == self._last_id:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -345,7 +349,7 @@ class Activity:
     def _log_entry(self, kind: str, subject: Subject, scope: Scope) -> None:
         self._last_id += 1
         self._log.append(Entry(self._last_id, kind, subject, scope))
-        # Wake those who wait now; later ones wait for the next entry.
+        # Wake all who wait now. The new event is for those who wait for the next entry.
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -368,9 +372,9 @@ class StoreChange:
 
 
 class StoreWatcher:
-    """Calls ``on_change``, which may not block, at most about a second after a change, also by another process. The
-    store is listed only when its change token differs, which is cheap to read; a store without a token is listed every
-    second. An artifact that is stored and removed between two checks goes unnoticed. For one event loop."""
+    """Calls ``on_change``, which may not block, at most about a second after a change of the store, also by another
+    process. A store with a change token, which is cheap to read, is listed only when the token differs; a store without
+    a token is listed every second. An artifact that is stored and removed between two checks goes unnoticed."""
 
     def __init__(self, store: ArtifactStore, on_change: Callable[[StoreChange], object]) -> None:
         self._store = store
@@ -389,7 +393,7 @@ class StoreWatcher:
             self._task = start_task(self._watch())
 
     async def aclose(self) -> None:
-        """Idempotent; :meth:`start` may be called again."""
+        """Stop watching. Idempotent; :meth:`start` may be called again."""
         task, self._task = self._task, None
         if task is not None:
             await cancel_and_wait((task,))
@@ -428,12 +432,12 @@ class StoreWatcher:
         self._change_token = token
         elapsed = time.monotonic() - started
 
-        # Listing takes at most a tenth of the time.
+        # The pause is ten times as long as the listing, so that a large store is not listed all the time.
         interval = _LISTING_INTERVAL if token is None else _INTERVAL
         return max(interval, 10 * elapsed)
 
     async def _read_token(self) -> object:
-        """Return the store's token of change; none with a retention, as artifacts expire without a change."""
+        """Return the store's change token. Return ``None`` if artifacts may expire, which does not change the token."""
         if self._store.retention:
             return None
         return await self._store.change_token()
@@ -450,4 +454,5 @@ class StoreWatcher:
 
 
 def _changeable_parts(refs: Iterable[ArtifactRef]) -> dict[str, tuple[Scope, str, str]]:
+    """Return by id what may change of each artifact."""
     return {ref.id: (ref.scope, ref.filename, ref.mime_type) for ref in refs}

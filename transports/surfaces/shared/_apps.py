@@ -36,7 +36,7 @@ Connect: TypeAlias = "Callable[..., Session]"
 
 
 def connect(target: str, **options: Any) -> Session:
-    """Connect as :func:`transports.connect` does, which is imported with the first app: a server starts without it."""
+    """Connect as :func:`transports.connect` does, but import it only with the first app: a server starts faster so."""
     from ...session._connect import connect
 
     return connect(target, **options)
@@ -47,7 +47,8 @@ def new_session_key() -> str:
 
 
 def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, object]:
-    """Check an ``adapter``, which is for one target, a page. Without one, any ``targets`` are taken."""
+    """Return the connect options for an ``adapter``, after checking it. It is for a single target, which is a page.
+    Without an adapter return no options, and accept any ``targets``."""
     if adapter is None:
         return {}
     if len(targets) != 1:
@@ -74,6 +75,7 @@ C = TypeVar("C", bound=PendingCall)
 async def run_as_pending(
     pending: list[PendingCall], call: C, work: Callable[[C], Coroutine[object, object, Result]]
 ) -> Result:
+    """Await ``work``, and keep the call in the list ``pending`` meanwhile."""
     pending.append(call)
     try:
         return await work(call)
@@ -94,14 +96,14 @@ class AppListener(Protocol):
 
 
 class App:
-    """Connected app of ``apps``. A task of its own opens and closes the session, since requests run in other tasks."""
+    """Connected app of ``apps``. A separate task opens and closes the session, since requests run in other tasks."""
 
     def __init__(self, key: str, target: str, apps: Apps) -> None:
         self.key = key
         self.target = target
         self.apps = apps
         self.session: Session
-        #: Of a view: the app whose tool opened it, which it does not outlive, and its session.
+        #: For a view: the app whose tool has opened it, together with which it is disconnected, and its session.
         self.opened_by: App | None = None
         self.view: View | None = None
         #: Running calls, oldest first.
@@ -124,14 +126,13 @@ class App:
         return redact_url(self.target)
 
     async def open(self, session: Session) -> None:
-        """Open the session in a task of its own. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
+        """Open the session in a separate task. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
         self._task = asyncio.ensure_future(self._keep_open())
         await asyncio.wait((self._opened, self._task), return_when=asyncio.FIRST_COMPLETED)
         failed = not self._opened.done()
         if failed:
-            # Raises the error of opening.
-            await self._task
+            await self._task  # raises the error of opening
 
     async def _keep_open(self) -> None:
         """Open the session, and close it in the same task when :meth:`aclose` asks for it."""
@@ -160,16 +161,17 @@ class App:
             logger.warning("closing %s: %s", self.key, self._task.exception())
 
     async def on_elicitation(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Let the latest pending call answer, since ABP does not identify the asking call."""
+        """Answer a question of the app: let the latest running call ask, since ABP does not say which call it is
+        for."""
         if not self.pending_calls:
             return default_answer(request)
         return await self.pending_calls[-1].ask(request)
 
 
 class Apps(dict[str, App]):
-    """Apps by key, oldest first. ``counted`` returns the number of apps for the limit, by default that of these apps.
-    The artifacts of an app have its key as their session, within the scope of ``store``. ``connect`` replaces
-    :func:`transports.connect`."""
+    """Apps by key, oldest first, at most ``limit``. ``counted`` returns the number of apps that count for the limit, by
+    default the number of these apps. The artifacts of an app have its key as their session, within the scope of
+    ``store``. ``connect`` replaces :func:`transports.connect`."""
 
     def __init__(
         self,
@@ -230,7 +232,7 @@ class Apps(dict[str, App]):
             raise UsageError(message, code="LIMIT_REACHED")
 
     async def _open_app(self, app: App, session: Session) -> App:
-        """Open the session of an app, which counts for the limit meanwhile."""
+        """Open the session of an app and add the app. It counts for the limit while it is being opened."""
         self._opening.add(app)
         try:
             await app.open(session)
@@ -266,7 +268,7 @@ class Apps(dict[str, App]):
         await app.aclose()
 
     async def disconnect_all(self) -> None:
-        # Each app disconnects its own views.
+        # Disconnecting an app also disconnects its views.
         apps = [app for app in self.values() if app.opened_by is None]
         await asyncio.gather(*(self.disconnect(app) for app in apps))
 
@@ -289,7 +291,7 @@ class Apps(dict[str, App]):
         candidates = [app for app in self.values() if capability is None or capability in app.session.capabilities]
         if len(candidates) == 1:
             return candidates[0]
-        # Even without the capability, since the error of the only app names similar capabilities.
+        # The only app is returned even if it lacks the capability: its error will name similar capabilities.
         if len(self) == 1:
             return next(iter(self.values()))
         if not self:
@@ -309,9 +311,10 @@ async def pooled(
     config: Path | None = None,
     headless: bool | None = None,
 ) -> AsyncIterator[Connect]:
-    """Yield a ``connect`` whose sessions with pages share ``browsers``, each with a context of its own; without a
-    number, ``connect`` itself. ``config`` is the settings file that ``connect`` reads. ``headless`` applies to all
-    sessions: one with another value, or with a browser of its own, raises :class:`~transports.errors.UsageError`."""
+    """Yield a ``connect`` whose sessions with pages share this number of ``browsers``, each session in a separate
+    context. If ``browsers`` is ``None``, yield ``connect`` itself. ``config`` is the settings file that ``connect``
+    reads. ``headless`` applies to all sessions: a session with another value, or with its own browser, raises
+    :class:`~transports.errors.UsageError`."""
     if browsers is None:
         yield connect
         return

@@ -1,10 +1,10 @@
 """Capabilities as tools of a model: names, descriptions, hints, errors as text, and schemas that the APIs of models
 accept. No I/O.
 
-An API refuses the whole request if it does not accept one of the schemas (docs/agents.md). :func:`tool_schema` is the
-app's schema without what no model must see, :func:`model_schema` repairs it, folds it at its root, and gives parameters
-names that models may use; :func:`app_arguments` has the app's own names for the arguments of a call. A call is checked
-against the app's own schema, so that the error of a call names what is lost here."""
+An API refuses the whole request if it does not accept one of the schemas (docs/agents.md). :func:`tool_schema` returns
+the app's schema without what no model must see. :func:`model_schema` repairs it, folds it at its root, and gives
+parameters names that models may use; :func:`app_arguments` gives the arguments of a call the app's names again. A call
+is checked against the app's whole schema, so its error names what is lost here."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ...protocol.schema import NotChecked, is_file, target_of
 
 #: Maximum number of capabilities with a tool of their own.
 MAX_TOOLS = 200
-#: Maximum number of characters of a tool's name. The APIs take 64, and clients put the name of the server before it,
-#: such as ``mcp__abp__``. Some clients then leave out a tool whose name is too long, without a word.
+#: Maximum number of characters of a tool's name. The APIs accept 64, but clients put the name of the server before it,
+#: such as ``mcp__abp__``. Some clients silently leave out a tool whose name is then too long.
 _MAX_NAME = 54
 
 
 def tool_name(capability: str) -> str:
-    """Make a name, not a unique one: a second tool of that name gets a number (:func:`free_tool_name`)."""
+    """Make the name of a capability's tool. Two tools may get the same name; :func:`free_tool_name` adds a number."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", capability)
     return f"abp_{name}"[:_MAX_NAME]
 
@@ -75,8 +75,10 @@ def tool_hints(capability: Capability) -> dict[str, bool]:
 
 
 def tool_schema(capability: Capability) -> dict[str, object]:
-    """Leave out what no model must see. A broken schema, or one over 16 KiB, becomes ``{"type": "object"}``."""
-    if len(encode_json(capability.input_schema)) > 16 * 1024:
+    """Return a capability's schema without what no model must see. A broken schema, or one of more than 16 KiB, becomes
+    ``{"type": "object"}``."""
+    max_bytes = 16 * 1024
+    if len(encode_json(capability.input_schema)) > max_bytes:
         return {"type": "object"}
     return plain_schema(capability.input_schema) or {"type": "object"}
 
@@ -132,6 +134,7 @@ class Advice:
 
 
 def error_lines(error: ABPError, advice: Advice) -> list[str]:
+    """Describe an error to a model: the message, whether the call may be repeated, and what to do next."""
     lines = [f"{error.message} [{error.code}]"]
     if not error.retryable:
         lines.append("Retryable: no, not until something changes")
@@ -221,7 +224,7 @@ class ModelSchema:
 
 
 def model_schema(schema: Mapping[str, object]) -> ModelSchema:
-    """Return the schema of an object with properties, valid in JSON Schema 2020-12, from whatever an app declares."""
+    """Make a schema for models of whatever an app declares: of an object, and valid in JSON Schema 2020-12."""
     import jsonschema_rs  # slow to import
 
     is_valid = jsonschema_rs.meta.is_valid
@@ -239,6 +242,7 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
 
 
 def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a schema with the target of its ``$ref`` in place of the reference."""
     for _ in range(_MAX_DEPTH):
         target = resolve_reference(schema.get("$ref"), schema)
         if not isinstance(target, Mapping) or target is schema:
@@ -264,14 +268,16 @@ def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
-    """Keywords of older drafts are converted, those with invalid values are left out. ``names`` are from the app's
-    names to those for models. ``is_valid`` checks a schema against the metaschema."""
+    """Repairs a schema: keywords of older drafts are converted, and keywords with invalid values are left out.
+    ``names`` maps the app's names of parameters to those for models. ``is_valid`` checks a schema against the
+    metaschema."""
 
     is_valid: Callable[[Schema], bool]
     names: Mapping[str, str]
 
     def repair(self, schema: object, depth: int = 0) -> Schema:
-        """Repair a schema. What is none, or is nested too deeply, becomes an empty one, which allows anything."""
+        """Repair a schema. Anything else, and a schema that is nested too deeply, becomes an empty schema, which allows
+        anything."""
         if schema is False:
             return {"not": {}}
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
@@ -297,6 +303,7 @@ class _Repair:
         return self.names.get(app_name, app_name)
 
     def _copy_keyword(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
+        """Add a keyword with its repaired value to ``repaired``, or nothing if the value is not valid."""
         if keyword in _WITH_SUBSCHEMAS:
             self._copy_subschemas(keyword, value, repaired, depth + 1)
         elif keyword == "type":
@@ -313,7 +320,7 @@ class _Repair:
                     self._model_name(str(name)): self._model_names(_names_in(needed)) for name, needed in value.items()
                 }
         elif keyword == "required":
-            pass  # added by `repair`, with the required members of older drafts
+            pass  # `repair` adds it, with the required members of older drafts
         elif self._has_valid_form(keyword, value):
             repaired[keyword] = _without_fraction(keyword, value)
 
@@ -341,7 +348,7 @@ class _Repair:
             repaired[keyword] = schemas
 
     def _describe_app_name(self, app_name: str, schema: Schema) -> Schema:
-        """Add the app's name of a renamed parameter to its description, since the app's errors use that name."""
+        """Add the app's name of a renamed parameter to its description, since errors of the app use that name."""
         if app_name not in self.names:
             return schema
         text = f"The app calls it {plain_line(app_name, _MAX_RULE)!r}."
@@ -481,7 +488,7 @@ class _RootParts:
         for keyword in ("then", "else"):
             branch = schema.get(keyword)
             if isinstance(branch, dict):
-                # What a branch of a condition requires is not always required.
+                # Names that such a branch requires are not always required, so only its properties are added.
                 self._add_properties(branch, depth + 1)
         self._add_conditions(schema)
 
@@ -501,14 +508,14 @@ class _RootParts:
         self.rules.append(_choice_rule(keyword, branches, required_by_branch))
 
     def _add_properties(self, branch: Schema, depth: int) -> list[str]:
-        """Return the names that the branch requires."""
-        parts = _RootParts(self.properties)  # with lists of its own
+        """Add the properties of a branch, and return the names that the branch requires."""
+        parts = _RootParts(self.properties)  # shares the properties, but not the lists
         parts.add(branch, depth)
         return parts.required
 
 
 def _merge_properties(added: Schema, properties: Schema) -> None:
-    """Allow either of two schemas of one property; an empty schema gives way to another."""
+    """Add properties. A property with two schemas allows either of them; an empty schema is replaced by the other."""
     for name, added_schema in added.items():
         existing = properties.get(name, {})
         if existing == {}:
@@ -522,6 +529,7 @@ def _merge_properties(added: Schema, properties: Schema) -> None:
 
 
 def _choice_rule(keyword: str, branches: list[Schema], required_by_branch: list[list[str]]) -> str:
+    """Say in words what ``anyOf`` or ``oneOf`` asks for."""
     count = "at least one"
     if keyword == "oneOf":
         count = "exactly one"
@@ -542,13 +550,14 @@ def _shortened_json(part: object) -> str:
 
 
 def _names_for_models(schema: Schema) -> dict[str, str]:
-    """Return the app's names by new ones, where one of the APIs refuses the name (Anthropic's is the narrowest)."""
+    """Return new names for parameters whose names an API refuses (Anthropic's allows the fewest), each with the app's
+    name."""
     app_names = {*_property_names(schema)}
     app_name_by_model_name: dict[str, str] = {}
     for app_name in sorted(app_names):
         if re.fullmatch(r"[a-zA-Z0-9_.-]{1,64}", app_name):
             continue
-        # Of the 64 characters, four are left for a number.
+        # A name may have 64 characters. Four are left free for a number.
         base = re.sub(r"[^a-zA-Z0-9_.-]+", "_", app_name).strip("_")[:60] or "parameter"
         model_name = free_name(base, app_names | app_name_by_model_name.keys())
         app_name_by_model_name[model_name] = app_name
@@ -575,6 +584,7 @@ def _as_list(part: object) -> list[object]:
 
 
 def app_arguments(model: ModelSchema, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return a model's arguments with the app's names of the parameters."""
     if not model.names:
         return dict(arguments)
     renamed = _with_app_names(model.schema, arguments, model)
@@ -613,7 +623,8 @@ def _declarations(name: str, schemas: Sequence[Schema]) -> list[object]:
 
 
 def _alternatives(schema: object, root: Schema) -> Iterator[Schema]:
-    """Yield a schema, the target of its reference, its branches, and in turn those of each of them; each once."""
+    """Yield all schemas that may apply where ``schema`` does: itself, the target of its reference, its branches, and in
+    turn the targets and branches of these. Each is yielded once."""
     waiting = [schema]
     seen: set[int] = set()
     while waiting:

@@ -135,9 +135,9 @@ _ENDED = f"status NOT IN ({', '.join(repr(status.value) for status in CallStatus
 
 
 class CallLedger:
-    """The next server with the same ``folder`` finds its calls and connections again, and several servers may share a
-    folder at a time. Without a folder the ledger is in memory. Each owner, a tenant and a user, has limits. All methods
-    raise :class:`~transports.errors.LedgerError` if the file cannot be used."""
+    """Keeps detached calls and connections in a ``folder``, where the next server finds them again. Several servers may
+    share a folder at a time. Without a folder the ledger is in memory. Each owner, a tenant and a user, has limits. All
+    methods raise :class:`~transports.errors.LedgerError` if the file cannot be used."""
 
     def __init__(self, folder: Path | None = None, limits: OwnerLimits = OwnerLimits()) -> None:
         self._folder = folder
@@ -166,7 +166,7 @@ class CallLedger:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def add(self, record: CallRecord) -> None:
-        """Called before the call is sent. Raises ``LIMIT_REACHED`` if its owner has too many running calls."""
+        """Add a call, before it is sent. Raises ``LIMIT_REACHED`` if its owner has too many running calls."""
         owner = _owner(record.scope)
         scope = record.scope
         max_running = self._limits.working
@@ -189,6 +189,8 @@ class CallLedger:
         await self._in_transaction(insert_call)
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
+        """Save the outcome of a call. ``answer`` and ``content`` are as in :class:`KeptCall`."""
+
         def update_call(cursor: Cursor) -> None:
             outcome = (record.status.value, _encode_record(record), _text(answer), _text(content))
             cursor.execute(
@@ -229,6 +231,8 @@ class CallLedger:
         )
 
     async def get(self, call_id: str, scope: Scope) -> KeptCall | None:
+        """Return a call, or ``None`` if ``scope`` does not cover it or no call has this id."""
+
         def read_call(cursor: Cursor) -> KeptCall | None:
             self._mark_lost_calls(cursor)
             cursor.execute("SELECT owner FROM calls WHERE id = ?", (call_id,))
@@ -261,6 +265,7 @@ class CallLedger:
         return await self._in_transaction(read_calls)
 
     def _mark_lost_calls(self, cursor: Cursor) -> None:
+        """Make the running calls of servers that have ended ``unknown``."""
         cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
         other_workers = [str(worker) for (worker,) in cursor.fetchall()]
         for worker in self._database.lost_workers(other_workers):
@@ -358,7 +363,8 @@ class LiveCall:
 
 
 class DetachedCalls:
-    """Requests have a scope, and calls outside of that scope do not exist for them. ``activity`` logs the calls."""
+    """The detached calls of a server, running and ended. Calls outside of the scope of a request do not exist for it.
+    ``activity`` logs the calls."""
 
     def __init__(self, ledger: CallLedger | None = None, activity: Activity | None = None) -> None:
         self.ledger = ledger or CallLedger()
@@ -385,8 +391,8 @@ class DetachedCalls:
     async def start(
         self, record: CallRecord, pending: PendingCall, work: Awaitable[Result], content: MakeContent | None = None
     ) -> LiveCall:
-        """``work`` runs in a task of its own; it is not started if the call cannot be saved. Meanwhile ``pending``
-        answers questions of the app. ``content`` makes the surface's representation of the outcome."""
+        """Start a call, whose ``work`` runs in a separate task. It is not started if the call cannot be saved.
+        ``pending`` answers questions of the app. ``content`` makes the surface's representation of the outcome."""
         try:
             await self.ledger.add(record)
         except BaseException as error:
@@ -429,7 +435,7 @@ class DetachedCalls:
             await self._save_outcome(live.record, event, surface_content)
         finally:
             del self._live[event.call]
-            # The session reports the end, too, unless it was closed before.
+            # The session reports the end as well, but not if it was closed before.
             if self._activity is not None:
                 self._activity.call_finished(event)
 

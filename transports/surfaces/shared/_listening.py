@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
+    """Return the error for a port that cannot be listened on. ``option`` is the option of the command line for it."""
     another = f"name another port with {option}, 0 for a free one"
     if error.errno == errno.EADDRINUSE:
         reason = f"port {port} is taken; end the program that listens there, or {another}"
@@ -35,7 +36,7 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageErr
 async def listening(
     host: str, port: int, option: str, protocol_factory: Callable[[], asyncio.Protocol]
 ) -> AsyncIterator[int]:
-    """Yield the port, which is a free one for port 0. ``option`` is the option for it."""
+    """Listen on a port, and yield its number; port 0 takes a free port. ``option`` is the option for the port."""
     # "localhost" would also listen on ::1, and with port 0 on a different port there.
     address = "127.0.0.1" if host == "localhost" else host
     try:
@@ -48,7 +49,8 @@ async def listening(
 
 
 def parse_address(text: str, option: str, public_url: str | None = None) -> tuple[str, int]:
-    """Read HOST:PORT of the loopback; others need a proxy with a ``public_url``, as the kit's servers have no TLS."""
+    """Read HOST:PORT. A host other than the loopback needs a proxy with a ``public_url``, as the kit's servers have no
+    TLS."""
     address, _, port = text.rpartition(":")
     host = address.strip("[]")
     is_port = port.isascii() and port.isdigit() and int(port) <= 65535
@@ -115,9 +117,9 @@ SLOW_BODY = f"nothing arrived for {_PIECE_TIMEOUT:g} seconds, or too little; sen
 
 
 class Connections:
-    """Connections of a server: three quarters of this process's descriptors at most. At the limit, a new connection
-    replaces the one that has waited longest for the head of a request. If all are serving requests, the new one is
-    closed. Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without end."""
+    """Limits the connections of a server, to three quarters of this process's descriptors at most. At the limit, a new
+    connection replaces the one that has waited longest for the head of a request; if all are serving requests, the new
+    one is closed. Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without end."""
 
     def __init__(self) -> None:
         self._limit = _connection_limit()
@@ -147,7 +149,7 @@ class Connections:
                 self._wait_for_head(connection)
 
     def admit(self, connection: _Connection) -> bool:
-        """Return ``False`` at the limit if all connections are serving requests."""
+        """Add a connection. Return ``False`` if the limit is reached and all connections are serving requests."""
         if len(self._open) >= self._limit:
             if not self._waiting:
                 return False
@@ -188,8 +190,8 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """The server's own protocol ``inner`` sees admitted connections only. It starts the tasks of requests in its
-    callbacks, so that they have the connection in their context."""
+    """Passes admitted connections on to ``inner``, the server's protocol. Its callbacks start the tasks of requests, so
+    these tasks have the connection in their context."""
 
     transport: asyncio.Transport
 
@@ -231,7 +233,7 @@ _current: ContextVar[_Connection] = ContextVar("connection")
 
 
 def _connection_limit() -> int:
-    """Leave a quarter of this process's descriptors free for the store and apps."""
+    """Return the limit of connections, which leaves a quarter of the process's descriptors for the store and apps."""
     most = 4096
     try:
         import resource  # not on Windows, where sockets are not counted with files
@@ -245,7 +247,8 @@ def _connection_limit() -> int:
 
 
 async def pieces_in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Raises :class:`TimeoutError` after a minute without a piece, or below 1,024 bytes per second on average."""
+    """Yield the pieces of a body. Raises :class:`TimeoutError` after a minute without a piece, or below 1,024 bytes per
+    second on average."""
     min_bytes_per_second = 1024
     deadline = time.monotonic() + _PIECE_TIMEOUT
     while True:

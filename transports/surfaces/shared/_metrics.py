@@ -16,8 +16,8 @@ from ._listening import Connections, hostname, listening, url_host
 
 @asynccontextmanager
 async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]:
-    """Yield the URL. ``host`` is a loopback address. Requests for other host names are refused, so that foreign web
-    pages cannot read the metrics (DNS rebinding). ``option`` is the option for the address."""
+    """Serve the metrics and yield their URL. ``host`` is a loopback address. Requests for other host names are refused,
+    so that foreign web pages cannot read the metrics (DNS rebinding). ``option`` is the option for the address."""
     exposition = Exposition(package_version())
     connections = Connections()
     no_log = logging.Logger("aiohttp", logging.CRITICAL)

@@ -50,9 +50,9 @@ class ImageLimits:
 
 
 async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limits: ImageLimits) -> Pictures:
-    """Take the first four images, each with the same share of the total. If Pillow is installed, large ones are made
-    smaller, and types that clients do not show are converted. A file that is not a whole image is left out: a model's
-    API would refuse the request."""
+    """Read the first four images, each with the same share of the total. With Pillow, large images are made smaller,
+    and types that clients do not show are converted. A file that is not a whole image is left out, since a model's API
+    would refuse the request."""
     sent_as_png = ("image/bmp", "image/tiff", "image/avif")
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *sent_as_png)]
     result = Pictures()
@@ -78,6 +78,7 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
 
 
 def _missing_note(shown: int, chosen: int, total: int) -> str:
+    """Say how many images are not shown, and why; the text is empty if all are shown."""
     if shown == total:
         return ""
     note = f"Images: {shown} of {total} shown; the others are behind their links"
@@ -93,6 +94,7 @@ def _has_pillow() -> bool:
 
 
 async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, max_side: int) -> Picture | None:
+    """Return an image within the limits, or ``None`` if it cannot be read or made small enough."""
     if ref.size_bytes > MAX_SOURCE:
         return None
     try:
@@ -118,7 +120,7 @@ async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, 
 
 
 def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) -> Picture:
-    """``data`` is the image that was made smaller or converted, and ``about`` has the facts of the reader process."""
+    """Return a picture that was made smaller or converted. ``data`` is its content, ``about`` what the reader wrote."""
     kind = "PNG" if data.startswith(b"\x89PNG") else "JPEG"
     (width, height), (source_width, source_height) = about["size"], about["source"]
     change = f"shown as a {kind} of {width} × {height}"
@@ -127,7 +129,7 @@ def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) ->
 
     label = f" ({source_width} × {source_height} pixels, {change})"
     has_fewer_pixels = (width, height) != (source_width, source_height)
-    # A picture of a type that clients do not show was only converted if it has all its pixels.
+    # With all its pixels, a picture of a type that clients do not show was only converted.
     is_thumbnail = has_fewer_pixels or ref.mime_type in _SHOWN
     return Picture(ref, data, f"image/{kind.lower()}", thumbnail=is_thumbnail, label=label)
 
@@ -136,8 +138,9 @@ def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) ->
 
 
 def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
-    """Return ``None`` for another type than ``mime_type``, and for a file that is cut off. No pixels are decoded."""
-    # The last chunk of a PNG, and the markers at the end of a JPEG and a GIF.
+    """Return the width and height of a picture, without decoding its pixels. Return ``None`` if it has another type
+    than ``mime_type``, or is cut off."""
+    # These bytes are at the end of each file: the last chunk of a PNG, and the end markers of a JPEG and a GIF.
     ends = {"image/png": b"IEND\xaeB`\x82", "image/jpeg": b"\xff\xd9", "image/gif": b";"}
     is_cut_off = not data.rstrip(b"\0").endswith(ends.get(mime_type, b""))
     if is_cut_off or sniff(data[:64]) != mime_type:
@@ -158,7 +161,8 @@ def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """Read the first chunk of a WebP (RFC 9649), which has one of three formats. Zeros if the file is cut off."""
+    """Return the width and height in the first chunk of a WebP (RFC 9649), which has one of three formats; zeros if the
+    file is cut off."""
     size_of_file = 8 + int.from_bytes(data[4:8], "little")
     if size_of_file > len(data):
         return (0, 0)
@@ -242,7 +246,7 @@ class Page:
 
 
 async def read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, max_chars: int, width: int = 0) -> Page:
-    """``number`` counts from 1. The page has a picture of ``width`` pixels unless that is 0."""
+    """Read a page of a PDF; ``number`` counts from 1. With a ``width``, it has a picture of that many pixels."""
     _require_readable_pdf("page", ref)
     data = await store.get(ref)
     document = await _read_pdf_text(data, max_chars, number)
@@ -310,7 +314,8 @@ async def _text_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) ->
 
 
 async def _pdf_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
-    """Return it below a line with its name, or the reason why there is no text; empty if it cannot be read."""
+    """Return the first ``limit`` characters of a PDF's text below a line with its name, or say why it has none. Return
+    an empty text if the PDF cannot be read."""
     if importlib.util.find_spec("pypdfium2") is None:
         return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
     if ref.size_bytes > MAX_SOURCE:

@@ -45,7 +45,7 @@ class Limits:
     run_idle: float = 60.0
     #: Between two reads of a watched run.
     run_interval: float = 1.0
-    #: Live views. One more closes the oldest.
+    #: Views that are open. Opening another one closes the oldest.
     views: int = 8
     #: Characters of a view's document, bytes of its tool's arguments and result as JSON, and files that it hands out.
     view_document: int = 8 << 20
@@ -121,7 +121,7 @@ class Options(BaseSettings):
 
     @classmethod
     def load(cls, *, token: str | None = None, browsers: int | None = None) -> Options:
-        """Arguments other than ``None`` take precedence over the environment."""
+        """Load the settings. Arguments other than ``None`` take precedence over the environment."""
         require_known("ABP_SERVE_", cls.model_fields)
         arguments = {"token": token, "browsers": browsers}
         settings = {name: value for name, value in arguments.items() if value is not None}
@@ -133,7 +133,8 @@ class Options(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Objects outside of the ``scope`` do not exist for them. ``expires_at`` is in seconds since 1970."""
+    """Sender of a request. Objects outside of the ``scope`` do not exist for a visitor. ``expires_at`` is the time when
+    the token expires, in seconds since 1970."""
 
     scope: Scope
     operator: bool = False
@@ -186,7 +187,7 @@ class Access:
     # --- host and origin ----------------------------------------------------------------------------------------------
 
     def check_origin(self, request: web.Request) -> None:
-        """Refuse foreign pages that reach the server by DNS rebinding, or send it forms (CSRF)."""
+        """Refuse requests of foreign pages, which may reach the server by DNS rebinding or send it forms (CSRF)."""
         host = hostname(request.host)
         if host is None or not self._is_own_name(host):
             message = "this is not a name of this server; use the address that it printed"
@@ -194,9 +195,9 @@ class Access:
 
         origin = request.headers.get("Origin")
         address = request.host.lower()
-        # The public origin counts too, since a proxy may change Host. A proxy may also add TLS, hence https.
-        own_origins = (self._public_origin, f"http://{address}", f"https://{address}")
-        if origin is not None and origin.lower() not in own_origins:
+        # A proxy may change Host, so the public origin is allowed. A proxy may also add TLS, so https is allowed.
+        origins_of_server = (self._public_origin, f"http://{address}", f"https://{address}")
+        if origin is not None and origin.lower() not in origins_of_server:
             raise RequestRefused(403, "PERMISSION_DENIED", "requests from other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
@@ -212,7 +213,8 @@ class Access:
     # --- tokens and cookies -------------------------------------------------------------------------------------------
 
     def authorized(self, handler: AuthorizedHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Refuse requests without a valid token or cookie (401), and a visitor with too many running requests (429)."""
+        """Return a handler that first identifies the visitor. It refuses a request without a valid token or cookie
+        (401), and a visitor with too many running requests (429)."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             visitor = self._identify_visitor(request)
@@ -229,14 +231,14 @@ class Access:
         return handle
 
     def _identify_visitor(self, request: web.Request) -> Visitor | None:
-        """Find the holder of the token, or of the cookie in a request without an ``Authorization``."""
+        """Return the holder of the token in ``Authorization``, or without that header the holder of the cookie."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._holder_of_token(token.strip())
         if scheme:
             return None
 
-        # Browsers also send the cookie with requests of pages on other ports of this machine: they are the same site.
+        # Pages on other ports of this machine are the same site, so browsers send the cookie with their requests, too.
         if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             return None
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
@@ -249,7 +251,7 @@ class Access:
         if content is None or cookie in self._ended_cookies:
             return None
 
-        # "scope SCOPE", or "token DIGEST" of a configured token.
+        # The holder is "scope SCOPE", or "token DIGEST" for a configured token.
         holder, expires_at = content
         kind, _, subject = holder.partition(" ")
         if kind == "scope":
@@ -273,7 +275,7 @@ class Access:
         return Visitor(_decode_scope(scope), expires_at=expires_at)
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """Set a cookie that replaces the token in the body for twelve hours at most."""
+        """Set a cookie that stands for the token in the body, for twelve hours at most."""
         body = await read_json(request)
         token = str(body.get("token", ""))
         visitor = self._holder_of_token(token)
@@ -284,7 +286,7 @@ class Access:
         expires_at = self._signer.clock() + lifetime_seconds
         if visitor.expires_at is not None:
             expires_at = min(expires_at, visitor.expires_at)
-        # As `_holder_of_cookie` reads it.
+        # _holder_of_cookie() reads this text.
         holder = f"scope {_encode_scope(visitor.scope)}"
         if token in self._tokens:
             holder = f"token {_token_digest(token)}"
@@ -312,7 +314,8 @@ class Access:
         return response
 
     async def make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Make a token for the scope in the body, for ``expires`` seconds, by default a day, if the operator asks."""
+        """Make a token for the scope in the body, which is valid for ``expires`` seconds, by default a day. Only the
+        operator may ask for it."""
         visitor.require_operator()
         body = await read_json(request)
         scope = scope_in(body, "tenant", "user", "session")

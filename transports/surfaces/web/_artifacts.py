@@ -52,7 +52,8 @@ class ArtifactRoutes:
         return await serve_content(request, stored, self._parts.metrics, self._parts.limits.piece_timeout)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
-        """Serve an artifact by a signed link, not a token. An expired link gets 410, one of another artifact 404."""
+        """Serve an artifact to anyone who has a signed link. Answer 410 for an expired link, and 404 for the link of
+        another artifact."""
         artifact_id = request.match_info["id"]
         try:
             opens = self._parts.signer.is_link_to(request.query["link"], artifact_id)
@@ -87,7 +88,8 @@ class ArtifactRoutes:
             raise
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List a page. ``next`` has id and time of its last artifact, so that it stays valid after its removal."""
+        """List a page of artifacts. ``next`` is the time and the id of its last artifact, so that it stays valid even
+        if that artifact is removed."""
         query = request.query
         limit = whole_number(query.get("limit", "100"))
         if not limit:
@@ -125,8 +127,8 @@ class ArtifactRoutes:
         return [ref for ref in reversed(oldest_first) if _matches_query(ref, query)]
 
     async def _list_cached(self, store: ArtifactStore) -> list_[ArtifactRef]:
-        """List ``store``, a part of the whole store, whose listing is cached until it changes: listing 2,000 artifacts
-        takes 30 times as long as reading the token."""
+        """List ``store``, which is a part of the whole store. The listing of the whole store is cached until its change
+        token differs: listing 2,000 artifacts takes 30 times as long as reading the token."""
         if self._parts.store.retention:
             # Artifacts expire without a change of the token.
             return await store.list()
@@ -193,8 +195,8 @@ def _matches_query(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
 
 
 class ThumbnailRoutes:
-    """Handlers for thumbnails. Each thumbnail is made in a process of its own and cached. So is the fact that there is
-    none."""
+    """Handlers for thumbnails. Each thumbnail is made in a separate process, and cached. It is also remembered which
+    artifacts have no thumbnail."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -243,6 +245,8 @@ _PIECE = 256 << 10
 
 
 class UploadRoutes:
+    """Handlers for uploads, which are a single file as the body, or a form with files."""
+
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._allowed_types = [pattern.strip().lower() for pattern in parts.options.upload_types.split(",")]
@@ -282,9 +286,10 @@ class UploadRoutes:
                     part = await reader.next()
                 if part is None:
                     break
-                refs.append(await self._store_part(part, store, has_room=len(refs) < 100))
+                max_files = 100
+                refs.append(await self._store_part(part, store, has_room=len(refs) < max_files))
         except (BadContentDispositionHeader, BadContentDispositionParam):
-            # aiohttp's warnings are raised under -W error.
+            # These are warnings of aiohttp, which are raised under -W error.
             raise RequestRefused(400, "INVALID_PARAMS", "the form has a header that cannot be read") from None
         except (ValueError, AssertionError) as error:
             raise RequestRefused(400, "INVALID_PARAMS", f"the form cannot be read: {error}") from None
@@ -295,7 +300,7 @@ class UploadRoutes:
     async def _store_part(
         self, part: MultipartReader | BodyPartReader, store: ArtifactStore, *, has_room: bool
     ) -> ArtifactRef:
-        # aiohttp's own parser supports names in pieces (RFC 2231), and raises for some of them.
+        # The header is not read by aiohttp's parser, which raises for some names in pieces (RFC 2231).
         disposition = part.headers.get("Content-Disposition")
         if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != "file":
             raise RequestRefused(422, "INVALID_PARAMS", "a form has files only, each as a field called 'file'")
@@ -314,7 +319,7 @@ class UploadRoutes:
         name: str | None,
         size: int | None,
     ) -> ArtifactRef:
-        """``size`` is in bytes, and ``None`` if the client did not declare it."""
+        """Store a file. ``size`` is in bytes, and ``None`` if the client did not declare it."""
         mime_type = normalise_mime(content_type)
         if content_type and mime_type is None:
             raise RequestRefused(415, "INVALID_PARAMS", "the Content-Type is not a MIME type")
@@ -357,9 +362,10 @@ async def _read_pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
 
 
 async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
-    """The URL opens the artifact without a token until the returned time (ISO 8601). It is one of the server at
-    ``base``; without ``base``, a store with presigned URLs (such as S3) makes it, or the server that runs on this
-    machine for the store. ``expires`` is a duration such as ``90s``, ``30m``, ``1h`` or ``7d``."""
+    """Return a URL that opens the artifact without a token, and the time until which it does (ISO 8601). The URL leads
+    to the server at ``base``. Without ``base`` it is a presigned URL of the store, if it has these (such as S3), or
+    leads to the server of the store on this machine. ``expires`` is a duration such as ``90s``, ``30m``, ``1h`` or
+    ``7d``."""
     seconds = parse_duration(expires)
     if seconds is None or not 0 < seconds <= MAX_SECONDS:
         raise UsageError(f"--expires {expires}: give a time such as 90s, 30m, 1h or 7d; at most 30d")

@@ -49,7 +49,7 @@ class AppRoutes:
         self._named = sorted(parts.named)
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List the oldest connection first. The operator also gets the names of the settings file."""
+        """List the connected apps, oldest first. The operator also gets the names of apps in the settings file."""
         visible = [app for app in self._activity.apps.values() if visitor.scope.covers(app.scope)]
         names = self._named if visitor.operator else []
         return json_response({"apps": [_app_document(app) for app in visible], "names": names})
@@ -79,8 +79,8 @@ class AppRoutes:
         return json_response(_app_document(app), status=201)
 
     def _find_reusable(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> App | None:
-        """Find an app in the visitor's scope. The operator's scope has the apps of all users, so they may only use
-        those connected by this server for ``owner``."""
+        """Return a connected app that the visitor may use, or ``None``. The operator sees the apps of all users, but
+        may use only those that this server has connected for ``owner``."""
         owner_scope = self._apps.scope.within(owner)
         for app in self._activity.apps.values():
             may_use = visitor.scope.covers(app.scope)
@@ -103,7 +103,8 @@ class AppRoutes:
         return json_response(declaration.model_dump(by_alias=True))
 
     def find(self, request: web.Request, visitor: Visitor) -> App:
-        """Raises :class:`~._responses.RequestRefused` (404) if the visitor sees no such app."""
+        """Return the app of the session in the path. Raises :class:`~._responses.RequestRefused` (404) if the visitor
+        sees no such app."""
         app = self._activity.apps.get(request.match_info["session"])
         if app is None or not visitor.scope.covers(app.scope):
             raise RequestRefused(404, "SESSION_INVALID", "unknown session; the app may have been disconnected")
@@ -111,7 +112,7 @@ class AppRoutes:
 
 
 def _app_document(app: App) -> dict[str, object]:
-    """List at most 1,000 capabilities, since an app may have far more (docs/faults.md 22)."""
+    """Describe an app, with at most 1,000 capabilities, since an app may have far more (docs/faults.md 22)."""
     session = app.session
     capabilities = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
     return {
@@ -137,7 +138,7 @@ def _app_document(app: App) -> dict[str, object]:
 
 
 class _WebCall:
-    """A :class:`~transports.surfaces.shared._apps.PendingCall`."""
+    """A call that was made over HTTP. It is a :class:`~transports.surfaces.shared._apps.PendingCall`."""
 
     def __init__(self, key: str, calls: DetachedCalls, question_timeout: float) -> None:
         self.key = key
@@ -146,7 +147,7 @@ class _WebCall:
         self._answer: asyncio.Future[Mapping[str, object]] | None = None
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Wait for an answer over HTTP; after the timeout, return the default answer of every session."""
+        """Wait until a client answers a question of the app. After the timeout, return the default answer."""
         answer: asyncio.Future[Mapping[str, object]] = asyncio.get_running_loop().create_future()
         self._answer = answer
         self._calls.question_changed(self.key, request)
@@ -163,7 +164,7 @@ class _WebCall:
             self._calls.question_changed(self.key, None)
 
     def answer(self, content: Mapping[str, object]) -> bool:
-        """Return ``False`` if there is no open question."""
+        """Answer the open question. Return ``False`` if no question is open."""
         if self._answer is None or self._answer.done():
             return False
         self._answer.set_result(content)
@@ -195,7 +196,7 @@ class CallRoutes:
         return json_response({"calls": [record.as_dict() for record in records[:limit]]})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Wait up to ``wait`` seconds (60 at most) for the end of the call."""
+        """Describe a call, with its result. Wait up to ``wait`` seconds (60 at most) for its end."""
         call_id = request.match_info["id"]
         wait_seconds = whole_number(request.query.get("wait", "0"))
         if wait_seconds is None:
@@ -216,7 +217,7 @@ class CallRoutes:
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Cancel a detached call; others cannot be cancelled. An ended call stays unchanged."""
+        """Cancel a detached call; other calls cannot be cancelled here. A call that has ended stays unchanged."""
         call_id = request.match_info["id"]
         record = self._activity.calls.get(call_id)
         if record is not None and not record.detached and visitor.scope.covers(record.scope):
@@ -238,7 +239,7 @@ class CallRoutes:
 
         live = self._calls.find_live(call_id, visitor.scope)
         if live is None:
-            # Raises for an unknown call. A known one has ended or runs elsewhere, and has no question here.
+            # This raises for an unknown call. Any other call has ended or runs elsewhere, and has no question here.
             await self._calls.get(call_id, visitor.scope)
         elif isinstance(live.pending, _WebCall):
             answer: dict[str, object] = {"success": False, "cancelled": True}
@@ -249,7 +250,7 @@ class CallRoutes:
         raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
 
     async def start(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Start a call, whose end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
+        """Start a call. Its end is reported as an event. With ``view``, its view is kept for ``GET /views/{id}``."""
         app = self._apps.find(request, visitor)
         body = await read_json(request)
         capability = body.get("capability")
@@ -276,7 +277,8 @@ class CallRoutes:
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
-        """Put each of ``files``, ``{"param": …, "artifact": ID}``, at the path in ``param``, such as ``a.b``."""
+        """Add files to the parameters. Each of ``files`` is ``{"param": …, "artifact": ID}``; ``param`` is the path of
+        the parameter, such as ``a.b``."""
         references: dict[str, GivenFile] = {}
         for file in files if isinstance(files, list) else [files]:
             match file:
@@ -291,7 +293,8 @@ class CallRoutes:
 
 
 class EventStream:
-    """One scope may have a quarter of the ``max_listeners`` clients; the operator has no such share."""
+    """Sends events to the clients of ``/events``, at most ``max_listeners``. The clients of one scope may be a quarter
+    of them; for the operator only the whole limit counts."""
 
     def __init__(self, parts: Parts) -> None:
         self._activity = parts.activity
@@ -367,7 +370,7 @@ class EventStream:
         last_seen_id: int,
         has_missed_entries: bool,
     ) -> None:
-        """Return when the visitor's token has expired or the client has missed entries."""
+        """Send events until the visitor's token has expired or the client has missed entries."""
         # Milliseconds before a client connects again.
         await write(b"retry: 1000\n\n")
         if has_missed_entries:
@@ -389,8 +392,8 @@ class EventStream:
             if not entries:
                 # A comment keeps the connection open, and reveals a lost client.
                 await write(b":\n\n")
-            # Each in a write of its own, which waits until little is unsent. With 100 entries in a write, fifty clients
-            # that never read took 200 MB.
+            # Each entry is a separate write, which waits until little is unsent. With 100 entries in a write, fifty
+            # clients that never read took 200 MB.
             for entry in entries:
                 if visitor.scope.covers(entry.scope):
                     await write(_encode_event(entry.id, entry.kind, _subject_document(entry.subject)))
@@ -398,7 +401,8 @@ class EventStream:
 
 
 def _limit_unsent(transport: asyncio.WriteTransport) -> None:
-    """Let the socket buffer 64 KB, as aiohttp itself does before it waits for the transport."""
+    """Limit what is buffered for a client that does not read to about 64 KB, as much as aiohttp buffers before it
+    waits."""
     transport.set_write_buffer_limits(high=0)
     with suppress(OSError):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)

@@ -69,7 +69,7 @@ def json_response(document: object, *, status: int = 200) -> web.Response:
 
 
 def error_response(error: ABPError) -> web.Response:
-    """Messages of errors do not contain secrets."""
+    """Return the response for an error, whose message contains no secrets."""
     document = {"error": error.as_dict()}
     if isinstance(error, RequestRefused):
         response = json_response(document, status=error.status)
@@ -88,7 +88,7 @@ def _status_of(error: ABPError) -> int:
 
 
 def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
-    """The ``fields`` of the body, such as ``tenant``, are optional."""
+    """Return the scope that a body names. Its ``fields``, such as ``tenant``, are optional."""
     values = {field: body[field] for field in fields if body.get(field) is not None}
     try:
         return Scope(**values)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
 
 
 def whole_number(text: str) -> int | None:
-    """Return ``None`` for anything but one to eight digits."""
+    """Return the number that a text is, or ``None`` for anything but one to eight digits."""
     if text.isascii() and text.isdigit() and len(text) <= 8:
         return int(text)
     return None
@@ -114,8 +114,8 @@ def seconds_in(body: dict[str, object], key: str, default: float, most: float = 
 async def read_json(
     request: web.Request, media_type: str = "application/json", max_bytes: int = 16 << 20
 ) -> dict[str, object]:
-    """Return an empty object without a body. Refuse another media type, more than ``max_bytes`` or 50,000 values and
-    names, a body that takes over 60 seconds, and any body other than a JSON object."""
+    """Return the JSON object in the body of a request; it is empty without a body. Refuse another media type, more than
+    ``max_bytes`` or 50,000 values and names, a body that takes over 60 seconds, and anything but a JSON object."""
     if not request.can_read_body:
         return {}
     # A form of a foreign page cannot send this type (CSRF).
@@ -152,7 +152,8 @@ async def _read_body(request: web.Request, max_bytes: int) -> bytes:
 
 
 class Metrics(Exposition):
-    """Values of a label must be few and may not come from a client, since each value makes a time series."""
+    """Metrics of the web server. A label must have few values, none of them chosen by a client, since each value makes
+    a time series."""
 
     def __init__(self) -> None:
         super().__init__(package_version())
@@ -182,8 +183,8 @@ _TEXT = {"application/xml", "application/javascript", "application/rtf", "applic
 
 
 def _content_disposition(kind: str, filename: str, mime_type: str) -> str:
-    """Name the file. The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which
-    every client reads, and also as UTF-8 if it has other characters."""
+    """Return the header that names the file. The name is sanitised again, because stores are not trusted. It is written
+    as quoted ASCII, which every client reads, and also as UTF-8 if it has other characters."""
     name = safe_filename(filename, fallback="artifact", mime_type=mime_type)
     ascii_name = re.sub(r"[^\x20-\x7e]|[\"\\%]", "_", name)
     header = f'{kind}; filename="{ascii_name}"'
@@ -197,7 +198,7 @@ Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "
 
 
 def _preview_of(mime_type: str) -> Preview:
-    """Choose the preview. SVG may contain scripts, so it is only safe as the source of an image."""
+    """Return how the gallery shows a file. SVG may contain scripts, so it is only safe as the source of an image."""
     if mime_type in _IMAGES or mime_type == "image/svg+xml":
         return "image"
     if mime_type == "application/pdf":
@@ -276,21 +277,22 @@ async def serve_content(
     if request.method == "HEAD" or not sent_range:
         await response.prepare(request)
     else:
-        # Two chunks of each request are in memory.
+        # Two of these chunks are in memory for each request.
         pieces = artifact.store.open(ref.id, offset=sent_range.start, length=len(sent_range), chunk_size=128 << 10)
         await _send_pieces(request, response, pieces, metrics, piece_timeout)
     return response
 
 
 def _content_headers(ref: ArtifactRef, modified: datetime | None, *, download: bool) -> dict[str, str]:
-    """With ``download``, a browser does not show the artifact."""
+    """Return the headers of an artifact's content. With ``download``, a browser saves the artifact and does not show
+    it."""
     is_shown = ref.mime_type in _INLINE_TYPES and not download
     disposition = "inline" if is_shown else "attachment"
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
     )
     if ref.mime_type == "application/pdf":
-        # Without a sandbox, since Firefox does not show a PDF in one. Its viewer runs no scripts on this origin, and
+        # A PDF gets no sandbox, in which Firefox would not show it. The viewer runs no scripts on this origin, and
         # nosniff keeps a browser from taking other content for a PDF.
         policy = f"{policy}; object-src 'self'"
     else:
@@ -315,12 +317,13 @@ async def _send_pieces(
     metrics: Metrics,
     piece_timeout: float,
 ) -> None:
-    """Stay one piece behind the store, which compares the hash at the end. After an error, or when the client takes a
-    piece too slowly, the connection is aborted. Raises errors from before the first piece is sent."""
+    """Send the pieces of an artifact. The last piece is sent only after the store has compared the hash, which it does
+    at its end. After an error, or when the client takes a piece too slowly, the connection is aborted. Errors before
+    the first piece is sent are raised."""
 
     async def write(piece: bytes) -> None:
         async with asyncio.timeout(piece_timeout):
-            # The response starts as late as possible: from then on, an error cannot be the response.
+            # The response starts as late as possible, since afterwards an error cannot become the response.
             if not response.prepared:
                 await response.prepare(request)
             await response.write(piece)
@@ -393,14 +396,16 @@ def _requested_range(request: web.Request, ref: ArtifactRef, modified: datetime 
 
 
 def _parse_range(header: str, size: int) -> range | None:
-    """Return the bytes of a header; none from ``size`` on can be satisfied. Return ``None`` for headers that RFC 9110
-    §14.2 allows a server to ignore: other units, several ranges, invalid syntax."""
+    """Return the range that a header asks for; if it begins at ``size`` or later, it cannot be satisfied. Return
+    ``None`` for headers that RFC 9110 §14.2 allows a server to ignore: other units, several ranges, invalid syntax."""
     match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip().replace(" ", ""))
     if match is None:
         return None
     first, last = match.groups()
     if first and last:
-        return range(int(first), min(int(last) + 1, size)) if int(first) <= int(last) else None
+        if int(first) > int(last):
+            return None
+        return range(int(first), min(int(last) + 1, size))
     if first:
         return range(int(first), size)
     if last:

@@ -92,7 +92,7 @@ class ServedRuns:
         return await in_thread(_find_places, self._configured)
 
     async def get(self, run_id: str) -> ServedRun | None:
-        """Return an open run, and watch it for a minute."""
+        """Return a run, opened and watched for the next minute; ``None`` if no run has this id."""
         if run_id not in self._open:
             places = {place.id: place for place in await self.places()}
             if run_id not in places:
@@ -171,13 +171,13 @@ def _find_places(configured: Sequence[str]) -> list[Place]:
         for place in runs:
             places.setdefault(place.where, place)
 
-    # An address has no time of change, and comes first.
+    # The time of the last change of a run at an address is unknown. Such runs come first.
     newest_first = sorted(places.values(), key=lambda place: place.changed or time.time(), reverse=True)
     return newest_first[:100]
 
 
 def _run_at_address(url: str) -> Place:
-    """Name a run by the last ``run`` in the query of ``url``."""
+    """Return the run at an address. Its name is the last parameter ``run`` in the query."""
     base, _, query = url.partition("#")[0].partition("?")
     run = parse_qs(query).get("run", ["default"])[-1]
     return Place(url, f"{run} · {redact_url(base)}")
@@ -201,7 +201,7 @@ def _find_runs(folder: Path) -> list[Place]:
 
 
 def _run_in_folder(folder: Path) -> Place | None:
-    """Return the run with the time of its last change, or ``None`` if there is no ledger."""
+    """Return the run in a folder, with the time of its last change; ``None`` for a folder without a ledger."""
     times = []
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         with suppress(OSError):
@@ -216,7 +216,7 @@ class RunRoutes:
         self._runs = runs
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List the newest run first. ``served`` is true if runs are served to this visitor."""
+        """List the runs, newest first. ``served`` is true if runs are served to this visitor."""
         if not self._runs.configured or not visitor.operator:
             return json_response({"served": False, "runs": []})
         runs = [
@@ -240,7 +240,7 @@ class RunRoutes:
         return json_response(document)
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List jobs. A ``q`` that is the id of another line with the same job lists it, with ``q`` as its ``copy``."""
+        """List jobs. If ``q`` is the id of a copy, its job is listed, with ``q`` as the job's ``copy``."""
         run = await self._find_run(request, visitor)
         query = _read_job_query(request.query)
         page = await run.view.jobs(query)
@@ -290,7 +290,7 @@ def _states(overview: Overview) -> dict[str, object]:
 
 
 def _overview_document(overview: Overview) -> dict[str, object]:
-    """``throughput`` has a number for each step since ``began``."""
+    """Describe the state of a run. Its ``throughput`` has a number for each step since ``began``."""
     return {
         **_states(overview),
         "codes": [

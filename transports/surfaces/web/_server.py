@@ -54,8 +54,8 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def trace_request(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Reading requests are traced only if the client sends a trace context. The span has the route, never the path,
-    which may hold the signature of a link."""
+    """Record a span of a request. Requests that only read are traced only if the client sends a trace context. The span
+    has the route, never the path, which may hold the signature of a link."""
     is_reading = request.method in ("GET", "HEAD", "OPTIONS")
     is_wanted = not is_reading or "traceparent" in request.headers
     if not is_tracing() or not is_wanted:
@@ -78,6 +78,8 @@ def _route(request: web.Request) -> str:
 
 
 class Site:
+    """The routes of a server, with the checks of each request."""
+
     def __init__(self, access: Access, parts: Parts) -> None:
         self._access = access
         self._parts = parts
@@ -147,7 +149,8 @@ class Site:
 
     @web.middleware
     async def _guard_request(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Answer each request, also with errors. The origin of a view serves nothing but its sandbox."""
+        """Check and answer each request; an exception becomes an error response. At the origin of a view only its
+        sandbox is served."""
         try:
             response: web.StreamResponse | None = await self._views.sandbox(request)
             if response is None:
@@ -165,7 +168,7 @@ class Site:
                 ABPError(f"this should not have happened ({type(error).__name__}); the log has more")
             )
 
-        # Each value makes a time series, and clients may not add any.
+        # Each value of a label makes a time series, so clients must not choose the values.
         method = request.method if request.method in METH_ALL else "other"
         self._parts.metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
         return response
@@ -179,6 +182,7 @@ class Site:
 
 
 def _response_of_framework(error: web.HTTPException) -> web.StreamResponse:
+    """Return the kit's response for an error of aiohttp, such as 404 and 405."""
     headers = {name: value for name, value in error.headers.items() if name == "Allow"}
     code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
     return error_response(RequestRefused(error.status, code, error.reason, headers=headers))
@@ -200,7 +204,8 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 
 
 def _page_file(name: str, frames: str = "") -> web.StreamResponse:
-    """Serve a file of the page, which may show ``frames``. Names are looked up in a listing, so none leads out."""
+    """Serve a file of the page, which may show ``frames``. The name is looked up in a listing of the folder, so that it
+    cannot lead to another folder."""
     folder = Path(__file__).parent / "page"
     files = {file.name: file for file in folder.iterdir() if file.is_file()}
     if name not in files:
@@ -232,7 +237,7 @@ class Served:
         return f"{self.public_url}#token={self.token}"
 
     def link(self, ref: ArtifactRef) -> str:
-        """The URL opens an artifact without a token, for a day."""
+        """Return a URL that opens an artifact without a token, for a day."""
         return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + 86400.0)
 
 
@@ -252,10 +257,10 @@ async def serve(
     named: Collection[str] = (),
     limits: Limits = LIMITS,
 ) -> AsyncIterator[Served]:
-    """At the end, calls are cancelled, apps are disconnected and connections are closed. ``connect`` replaces
-    :func:`transports.connect`; ``activity`` is a log shared with another surface; ``users`` maps tokens other than the
-    operator's to their scopes; ``signer`` signs links, tokens and cookies. ``runs`` are folders and addresses of batch
-    runs. ``ledger`` keeps the calls made over HTTP, by default in memory, and is closed at the end."""
+    """Run a web server. At the end, calls are cancelled, apps are disconnected and connections are closed. ``connect``
+    replaces :func:`transports.connect`; ``activity`` is a log shared with another surface; ``users`` maps tokens other
+    than the operator's to their scopes; ``signer`` signs links, tokens and cookies. ``runs`` are folders and addresses
+    of batch runs. ``ledger`` keeps the calls made over HTTP, by default in memory, and is closed at the end."""
     if not is_loopback(host) and options.token is None:
         raise UsageError(
             f"other machines can reach {host}: choose a token (--token, ABP_SERVE_TOKEN), or omit --host to serve "
@@ -333,7 +338,7 @@ async def _run_application(
     runner = web.AppRunner(
         app,
         access_log=None,
-        # aiohttp's own would log the URLs of malformed requests, which may hold a signed link
+        # aiohttp's logger would log the URLs of malformed requests, which may hold a signed link
         logger=logging.Logger("aiohttp", logging.CRITICAL),
         shutdown_timeout=parts.limits.shutdown_timeout,
         handle_signals=False,
@@ -351,7 +356,7 @@ async def _run_application(
 
 
 def _read_signing_key() -> str:
-    """Read this user's key; if it cannot be read, log that, and return a random one."""
+    """Return the key of this user. If it cannot be read, log that and return a random key."""
     try:
         return signing_key()
     except StoreError as error:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ResourceRoutes:
-    """A server is identified by its session or by a unique name."""
+    """Handlers for the resources of MCP servers. A path names a server by its session or by a unique name."""
 
     def __init__(self, activity: Activity, limits: Limits) -> None:
         self._activity = activity
@@ -92,7 +92,8 @@ class ResourceRoutes:
         return web.Response(status=204)
 
     def _find_server(self, request: web.Request, visitor: Visitor) -> App:
-        """Answer 404 if the visitor sees no such server, 409 if several have the name."""
+        """Return the server that the path names. Answer 404 if the visitor sees no such server, 409 if several have the
+        name."""
         namespace = request.match_info["namespace"]
         visible = [server for server in self._activity.apps.values() if visitor.scope.covers(server.scope)]
         for server in visible:
@@ -188,7 +189,8 @@ class LiveView:
 
 
 async def _store_view_file(store: ArtifactStore, ids: list[str], max_files: int, content: BinaryData) -> None:
-    """Add the ids to ``ids``. Raises :class:`~transports.errors.UsageError` once there are ``max_files``."""
+    """Store a file that a view hands out, and add its id to ``ids``. Raises :class:`~transports.errors.UsageError` once
+    there are ``max_files``."""
     if len(ids) >= max_files:
         raise UsageError(f"the view has handed out {max_files} files, which is the limit")
     result = await Router(store).route(
@@ -198,11 +200,11 @@ async def _store_view_file(store: ArtifactStore, ids: list[str], max_files: int,
 
 
 class ViewRoutes:
-    """Views by the id of the call that opened each."""
+    """Handlers for open views, which are identified by the call that has opened them."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        #: Views by the id of their call, oldest first; of running calls, too.
+        #: Views by the id of their call, oldest first. The futures of running calls are not done yet.
         self._views: OrderedDict[str, asyncio.Future[LiveView]] = OrderedDict()
 
     # --- opening ------------------------------------------------------------------------------------------------------
@@ -210,7 +212,8 @@ class ViewRoutes:
     async def call(
         self, app: App, capability: str, params: dict[str, object], timeout: float | None, call_id: str
     ) -> Result:
-        """Keep what the view needs. If the view cannot be shown, the result has a warning."""
+        """Call a capability with a view, and keep what the view needs. If the view cannot be shown, the result has a
+        warning."""
         from ...session._views import ViewServer  # needs the extra [mcp]
 
         view = self._add_view(call_id)
@@ -237,9 +240,9 @@ class ViewRoutes:
                 self._forget_view(call_id)
 
     def _add_view(self, call_id: str) -> asyncio.Future[LiveView]:
-        """Add a view. One more than the limit removes the oldest."""
+        """Add a view that is not ready yet. Above the limit, the oldest view is removed."""
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
-        # The page may never ask for it.
+        # The page may never ask for the view, and then nobody retrieves its error.
         view.add_done_callback(mark_retrieved)
         self._views[call_id] = view
         if len(self._views) > self._limits.views:
@@ -256,7 +259,8 @@ class ViewRoutes:
         call_id: str,
         server_calls: Sequence[ServerCall],
     ) -> ABPError | None:
-        """Return an error, as the call itself has succeeded. ``server_calls`` are those that it made."""
+        """Prepare a view. An error is returned and not raised, as the call itself has succeeded. ``server_calls`` are
+        the calls of the server's tools that the call made."""
         error: ABPError
         try:
             if not server_calls:
@@ -329,12 +333,12 @@ class ViewRoutes:
             "allow": "; ".join(document.permissions),
             **live.state,
         }
-        # The input is JSON already, and may be long, so that it is inserted as it is.
+        # The tool's input is JSON already, and may be long, so it is inserted as it is.
         body = encode_json(description)[:-1] + b',"given":' + live.tool_input + b"}"
         return web.Response(body=body, content_type="application/json")
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Let the host answer a message of the view, with ``null`` for a notification."""
+        """Let the host answer a message of the view. The answer to a notification is ``null``."""
         live = await self._find_view(request, visitor)
         body = await read_json(request)
         match body:
@@ -349,7 +353,8 @@ class ViewRoutes:
         return web.Response(status=204)
 
     async def _find_view(self, request: web.Request, visitor: Visitor) -> LiveView:
-        """Wait for the end of the call. Answer 404 if the visitor sees no such view, 504 if the call takes too long."""
+        """Return a view once its call has ended. Answer 404 if the visitor sees no such view, 504 if the call takes too
+        long."""
         view = self._views.get(request.match_info["call"])
         not_found = RequestRefused(404, "NOT_FOUND", "the view of this call is no longer kept; call again")
         if view is None:
@@ -370,8 +375,8 @@ class ViewRoutes:
     # --- the sandbox --------------------------------------------------------------------------------------------------
 
     async def sandbox(self, request: web.Request) -> web.Response | None:
-        """Return ``None`` for a request that is not to the origin of a view. That origin has only the sandbox proxy,
-        and takes the browser's reports about the view's policy."""
+        """Answer a request to the origin of a view, which has only the sandbox proxy, and takes the browser's reports
+        about the view's policy. Return ``None`` for a request to another origin."""
         name = hostname(request.host)
         if name is None or not re.fullmatch(r"view-[0-9a-f]{16}\.localhost", name):
             return None
@@ -394,7 +399,7 @@ class ViewRoutes:
         return web.Response(text=_PROXY, content_type="text/html", headers=headers)
 
     def _find_by_name(self, name: str) -> LiveView | None:
-        """The comparison does not reveal names by its duration."""
+        """Return the view with this host name. The comparison does not reveal other names by its duration."""
         for view in self._views.values():
             is_ready = view.done() and not view.cancelled() and view.exception() is None
             if is_ready and secrets.compare_digest(view.result().name, name):
@@ -403,7 +408,8 @@ class ViewRoutes:
 
 
 async def _keep_report(live: LiveView, request: web.Request) -> web.Response:
-    """Keep a browser's report about a policy (CSP 5.3), 50 at most. A view can forge one: it is shown as text."""
+    """Keep a browser's report about a policy (CSP 5.3), 50 at most. A view can forge a report, so it is only shown as
+    text."""
     match await read_json(request, "application/csp-report", 64 << 10):
         case {"csp-report": {"effective-directive": str(directive), "blocked-uri": str(blocked)}}:
             from ...mcp.views._document import policy_remedy  # needs the extra [mcp]
